@@ -1,0 +1,88 @@
+"""The public functions: they choose the number systems, run the core, and give plain frozen objects back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+import numpy.typing as npt
+
+from intervalcert.artifacts import Bounds, Method
+from intervalcert.auditing import AuditReport, audit_bounds
+from intervalcert.backends import DEFAULT_PREC, get_backend, ladder
+from intervalcert.batch import Outputs, certify_all, outputs_of
+from intervalcert.certifier import Certifier, Verdict
+from intervalcert.errors import InputError
+from intervalcert.lipschitz import network_bounds
+from intervalcert.network import Network
+from intervalcert.norms import Iterations
+from intervalcert.rational import as_fraction
+
+__all__ = ["audit", "certified_radius", "certify", "certify_outputs", "compute_bounds"]
+
+Radius = str | int | float | Fraction
+
+
+def compute_bounds(
+    network: Network,
+    backend: str = "arb",
+    iterations: Iterations = "auto",
+    *,
+    prec: int = DEFAULT_PREC,
+    on_step: Callable[[int], None] = lambda layer: None,
+) -> Bounds:
+    """Sound bounds of every layer's operator norm and of every margin's Lipschitz constant.
+
+    Guarantees: layers[l].lower <= ||W_l|| <= layers[l].upper, and margins.matrix[i][j] bounds the change of
+    N(x)_j - N(x)_i per unit of L2 distance, for all inputs x. With equal `prec` and `iterations`, the bounds of any
+    backend are at least those of ``exact``.
+
+    Args:
+        backend: ``arb`` (fast balls), ``exact`` (rationals), ``mpmath`` (independent, slow intervals).
+        iterations: Gram steps per layer; ``auto`` stops when a step gains less than 1e-5 of the bound.
+        prec: bits of the grid and the square roots of the algorithm.
+        on_step: called with the layer's index after each Gram step.
+    """
+    rungs = ladder(backend, prec)
+    found = network_bounds(network, rungs, [iterations] * len(network.layers), on_step)
+    return Bounds.of(network, found, Method(backend, prec, rungs[0].working_bits, str(iterations)))
+
+
+def certify(bounds: Bounds, outputs: npt.ArrayLike, eps: Radius | Sequence[Radius]) -> tuple[Verdict, ...]:
+    """A verdict for each output: does every input within L2 distance eps have the same winner?
+
+    Guarantees: `certified` only if y_j - y_i > eps·L[i][j] holds in exact arithmetic for every i but the winner j.
+
+    Args:
+        outputs: logits, one row per output (or a single one); floats are taken at their exact binary value.
+        eps: one radius, or one per output. The text "0.3" is 3/10; the float 0.3 is its binary value.
+    """
+    found = outputs_of(outputs)
+    if isinstance(eps, Sequence) and not isinstance(eps, str):
+        radii = [as_fraction(x) for x in eps]
+        if len(radii) != len(found.rows):
+            raise InputError(f"{len(found.rows)} outputs, but {len(radii)} radii")
+    else:
+        radii = [as_fraction(eps)] * len(found.rows)
+    return certify_outputs(bounds, found, radii)
+
+
+def certified_radius(bounds: Bounds, outputs: npt.ArrayLike) -> tuple[float, ...]:
+    """The largest certified radius of each output, rounded down (see `Verdict.radius`)."""
+    return tuple(verdict.radius for verdict in certify(bounds, outputs, 0))
+
+
+def certify_outputs(
+    bounds: Bounds, outputs: Outputs, radii: Sequence[Fraction], on_output: Callable[[], None] = lambda: None
+) -> tuple[Verdict, ...]:
+    """`certify` for outputs that were read from a file."""
+    certifier = Certifier(bounds.margins.matrix, ladder("arb"))
+    return certify_all(certifier, outputs, radii, on_output)
+
+
+def audit(bounds: Bounds, network: Network, on_step: Callable[[int], None] = lambda layer: None) -> AuditReport:
+    """Recomputes the bounds of `network` with exact rationals and compares every claim.
+
+    Raises: InputError if the bounds were computed from another model.
+    """
+    return audit_bounds(bounds, network, get_backend("exact", bounds.method.prec), on_step)

@@ -1,0 +1,257 @@
+"""The bounds file: the result of the first stage, with everything that is needed to use it and to check it again.
+
+Versioned JSON. Each bound stands there twice: ``exact``, the very rational (``m*2^e``), and ``decimal``, rounded
+outward, for people. Only ``exact`` is used; on reading, the decimals must agree with it, so that a file damaged in
+either is refused. Whoever did not make the file should `audit` it: it is only as true as its maker.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from intervalcert.errors import InputError, SoundnessError
+from intervalcert.files import atomic_writer, read_text
+from intervalcert.lipschitz import Margins, NetworkBounds
+from intervalcert.network import ACTIVATIONS, Network, Source
+from intervalcert.norms import MAX_ITERATIONS, LayerBound
+from intervalcert.rational import decimal_lower, decimal_upper, format_exact, parse_rational
+
+__all__ = ["FORMAT_VERSION", "Bounds", "Method", "load_bounds", "save_bounds"]
+
+FORMAT = "intervalcert bounds"
+FORMAT_VERSION = 1
+_LIBRARIES = ("intervalcert", "numpy", "python-flint", "mpmath")
+
+
+@dataclass(frozen=True)
+class Method:
+    """How the bounds were asked for. `iterations` is a number or ``auto``; each layer says how many it took."""
+
+    backend: str
+    prec: int
+    working_bits: int | None
+    iterations: str
+    norms: str = "gram"
+    margins: str = "product"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Sound bounds of one network, and where they come from.
+
+    semantics: ``real``: the network is the function over the reals that its weights define, not its float execution.
+    """
+
+    layers: tuple[LayerBound, ...]
+    margins: Margins
+    activations: tuple[str | None, ...]
+    sources: tuple[Source, ...]
+    method: Method
+    semantics: str = "real"
+    versions: dict[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def classes(self) -> int:
+        return len(self.margins.matrix)
+
+    @staticmethod
+    def of(network: Network, found: NetworkBounds, method: Method) -> Bounds:
+        return Bounds(
+            layers=found.layers,
+            margins=found.margins,
+            activations=tuple(layer.activation and layer.activation.name for layer in network.layers),
+            sources=network.sources,
+            method=method,
+            versions=_versions(),
+        )
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+
+def save_bounds(bounds: Bounds, path: str | Path) -> None:
+    """Writes the bounds file; an existing one is replaced as a whole or not at all."""
+    text = json.dumps(_as_json(bounds), indent=1, allow_nan=False)
+    with atomic_writer(Path(path)) as file:
+        file.write(text.encode() + b"\n")
+
+
+def _as_json(bounds: Bounds) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        "semantics": bounds.semantics,
+        "model": [{"name": source.name, "sha256": source.sha256} for source in bounds.sources],
+        "method": {
+            "backend": bounds.method.backend,
+            "prec": bounds.method.prec,
+            "working_bits": bounds.method.working_bits,
+            "iterations": bounds.method.iterations,
+            "norms": bounds.method.norms,
+            "margins": bounds.method.margins,
+        },
+        "versions": bounds.versions,
+        "layers": [
+            {
+                "rows": layer.shape[0],
+                "columns": layer.shape[1],
+                "activation": activation,
+                "lower": {"exact": format_exact(layer.lower), "decimal": decimal_lower(layer.lower)},
+                "upper": {"exact": format_exact(layer.upper), "decimal": decimal_upper(layer.upper)},
+                "iterations": layer.iterations,
+                "computed_by": layer.computed_by,
+                "refused": list(layer.refused),
+            }
+            for layer, activation in zip(bounds.layers, bounds.activations, strict=True)
+        ],
+        "margins": {
+            "exact": [[format_exact(x) for x in row] for row in bounds.margins.matrix],
+            "decimal": [[decimal_upper(x) for x in row] for row in bounds.margins.matrix],
+            "computed_by": bounds.margins.computed_by,
+            "refused": list(bounds.margins.refused),
+        },
+    }
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+def load_bounds(path: str | Path) -> Bounds:
+    """Reads a bounds file. Raises: InputError if it is damaged, incomplete, or of a newer version."""
+    path = Path(path)
+    text = read_text(path)
+    try:
+        data = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not a complete bounds file: {error}") from None
+    try:
+        return _from_json(data)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except SoundnessError as error:
+        raise InputError(f"{path} contradicts itself: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise InputError(f"{path} is not a bounds file of version {FORMAT_VERSION}: {what}") from None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys are all different: a second value of a name could hide from a reader what is used."""
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("an object names the same key twice")
+    return result
+
+
+def _from_json(data: Any) -> Bounds:
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise InputError("this is not a bounds file (make one with: intervalcert bounds MODEL -o bounds.json)")
+    found = _typed(data["version"], int, "version")
+    if found > FORMAT_VERSION:
+        raise InputError(f"it has version {found}, newer than {FORMAT_VERSION}: upgrade intervalcert to read it")
+    if found < 1:
+        raise InputError(f"there is no version {found} of this format")
+    if data["semantics"] != "real":
+        raise InputError(f"bounds for {data['semantics']!r} semantics; only 'real' is understood")
+    layers = tuple(_layer(item, index) for index, item in enumerate(_typed(data["layers"], list, "layers")))
+    method = data["method"]
+    return Bounds(
+        layers=layers,
+        margins=_margins(data["margins"], layers),
+        activations=_activations([item["activation"] for item in data["layers"]]),
+        sources=tuple(Source(str(item["name"]), _typed(item["sha256"], str, "sha256")) for item in data["model"]),
+        method=Method(
+            backend=_typed(method["backend"], str, "backend"),
+            prec=_typed(method["prec"], int, "prec"),
+            working_bits=method["working_bits"],
+            iterations=str(method["iterations"]),
+            norms=_typed(method["norms"], str, "norms"),
+            margins=_typed(method["margins"], str, "margins"),
+        ),
+        semantics="real",
+        versions={str(k): str(v) for k, v in data["versions"].items()},
+    )
+
+
+def _typed(value: Any, kind: type, what: str) -> Any:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise InputError(f"{what}: {type(value).__name__} found where {kind.__name__} is expected")
+    return value
+
+
+def _layer(item: Any, index: int) -> LayerBound:
+    where = f"layer {index}"
+    shape = (_typed(item["rows"], int, where), _typed(item["columns"], int, where))
+    iterations = _typed(item["iterations"], int, where)
+    if min(shape) < 1 or not 0 <= iterations <= MAX_ITERATIONS:
+        raise InputError(f"{where}: a shape of {shape} and {iterations} iterations make no sense")
+    return LayerBound(
+        shape=shape,
+        lower=_bound(item["lower"]["exact"], item["lower"]["decimal"], decimal_lower, f"{where}, lower"),
+        upper=_bound(item["upper"]["exact"], item["upper"]["decimal"], decimal_upper, f"{where}, upper"),
+        iterations=iterations,
+        computed_by=_typed(item["computed_by"], str, where),
+        refused=tuple(map(str, item["refused"])),
+    )
+
+
+def _activations(names: Iterable[Any]) -> tuple[str | None, ...]:
+    *between, last = names
+    for index, name in enumerate(between):
+        if name not in ACTIVATIONS:
+            raise InputError(f"layer {index}: the activation {name!r} is not known")
+    if last is not None:
+        raise InputError(f"the last layer gives logits, but has the activation {last!r}")
+    return (*between, None)
+
+
+def _margins(item: Any, layers: tuple[LayerBound, ...]) -> Margins:
+    exact, decimal = item["exact"], item["decimal"]
+    classes = layers[-1].shape[0] if layers else 0
+    if classes < 2 or len(exact) != classes or any(len(row) != classes for row in (*exact, *decimal)):
+        raise InputError(f"the margin matrix must be {classes} x {classes}, one row per class of the last layer")
+    matrix = tuple(
+        tuple(_bound(x, d, decimal_upper, f"margin {i},{j}") for j, (x, d) in enumerate(zip(*rows, strict=True)))
+        for i, rows in enumerate(zip(exact, decimal, strict=True))
+    )
+    for i, row in enumerate(matrix):
+        if row[i] != 0:
+            raise InputError(f"margin {i},{i} is not zero")
+        for j in range(i):
+            if row[j] != matrix[j][i]:
+                raise InputError(f"the margins {i},{j} and {j},{i} differ: the matrix must be symmetric")
+    return Margins(matrix, _typed(item["computed_by"], str, "margins"), tuple(map(str, item["refused"])))
+
+
+def _bound(exact: Any, decimal: Any, people: Callable[[Fraction], str], where: str) -> Fraction:
+    """The exact value, after checking that the decimal beside it says the same."""
+    try:
+        value = parse_rational(_typed(exact, str, where))
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+    if value < 0:
+        raise InputError(f"{where}: a bound must not be negative")
+    if people(value) != decimal:
+        raise InputError(f"{where}: the exact value and its decimal disagree: the file is damaged or was edited")
+    return value

@@ -1,0 +1,89 @@
+"""Checking a bounds file against its model with exact rationals, trusting nothing in the file but its claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from intervalcert.artifacts import Bounds
+from intervalcert.errors import InputError
+from intervalcert.lipschitz import network_bounds
+from intervalcert.network import Network
+from intervalcert.protocol import Backend
+
+__all__ = ["AuditReport", "Claim", "audit_bounds", "check_same_model"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claimed bound beside what exact arithmetic gives; confirmed if the claim is on the safe side of it."""
+
+    what: str
+    claimed: Fraction
+    exact: Fraction
+    confirmed: bool
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    claims: tuple[Claim, ...]
+
+    @property
+    def unconfirmed(self) -> tuple[Claim, ...]:
+        return tuple(claim for claim in self.claims if not claim.confirmed)
+
+    @property
+    def confirmed(self) -> bool:
+        return not self.unconfirmed
+
+
+def check_same_model(bounds: Bounds, network: Network) -> None:
+    """Raises: InputError unless the hashes, shapes and activations are those that the bounds were computed from."""
+    claimed, found = bounds.sources, network.sources
+    if len(claimed) > len(found) == 1:
+        raise InputError(f"the bounds were computed with biases from {claimed[1].name}: give that file too (--biases)")
+    if [source.sha256 for source in claimed] != [source.sha256 for source in found]:
+        names = ", ".join(source.name for source in claimed)
+        raise InputError(
+            f"the bounds are of another model: the sha256 of {', '.join(source.name for source in found)} is not the one "
+            f"recorded for {names}. Give that very file, or compute the bounds anew"
+        )
+    shapes = [layer.weights.shape for layer in network.layers]
+    if [layer.shape for layer in bounds.layers] != shapes:
+        raise InputError(f"the bounds list layers of other shapes than the model's {shapes}")
+    activations = tuple(layer.activation and layer.activation.name for layer in network.layers)
+    if bounds.activations != activations:
+        raise InputError(
+            f"the bounds are for the activations {bounds.activations}, the model was read with {activations}"
+        )
+
+
+def audit_bounds(
+    bounds: Bounds,
+    network: Network,
+    reference: Backend[Any],
+    on_step: Callable[[int], None] = lambda layer: None,
+) -> AuditReport:
+    """Recomputes every bound on the reference backend, with the iterations that each layer claims.
+
+    A claimed upper bound is confirmed if the exact one is no larger; a claimed lower bound if the exact one is no
+    smaller. By the law of `protocol` an honest file is always confirmed.
+    """
+    check_same_model(bounds, network)
+    exact = network_bounds(network, (reference,), [layer.iterations for layer in bounds.layers], on_step)
+    claims: list[Claim] = []
+    for index, (said, found) in enumerate(zip(bounds.layers, exact.layers, strict=True)):
+        claims.append(Claim(f"layer {index}, upper", said.upper, found.upper, found.upper <= said.upper))
+        claims.append(Claim(f"layer {index}, lower", said.lower, found.lower, said.lower <= found.lower))
+    claims += _margin_claims(bounds.margins.matrix, exact.margins.matrix)
+    return AuditReport(tuple(claims))
+
+
+def _margin_claims(said: Sequence[Sequence[Fraction]], found: Sequence[Sequence[Fraction]]) -> list[Claim]:
+    return [
+        Claim(f"margin {i},{j}", said[i][j], found[i][j], found[i][j] <= said[i][j])
+        for j in range(len(said))
+        for i in range(j)
+    ]

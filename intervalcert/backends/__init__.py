@@ -1,0 +1,49 @@
+"""The registry of number systems. A new one is a module beside this and a line in `_REGISTRY`.
+
+Modules are imported when they are asked for: a program that only uses `exact` never loads FLINT.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from intervalcert.errors import UsageError
+from intervalcert.protocol import Backend
+
+__all__ = ["DEFAULT_PREC", "MAX_PREC", "MIN_PREC", "backend_names", "get_backend", "ladder"]
+
+_REGISTRY = {
+    "arb": ("intervalcert.backends.arb", "ArbBackend"),
+    "exact": ("intervalcert.backends.exact", "ExactBackend"),
+    "mpmath": ("intervalcert.backends.mpmath_iv", "MpmathBackend"),
+}
+
+DEFAULT_PREC = 64
+"""Bits of the grid and of square roots. Their error is not amplified, so 64 bits cost about 1e-17 of a bound."""
+MIN_PREC, MAX_PREC = 16, 4096
+
+
+def backend_names() -> tuple[str, ...]:
+    return tuple(_REGISTRY)
+
+
+def get_backend(name: str, prec: int = DEFAULT_PREC) -> Backend[Any]:
+    """The number system called `name`, with a grid of 2^-prec."""
+    if name not in _REGISTRY:
+        raise UsageError(f"there is no backend {name!r}: choose one of {', '.join(_REGISTRY)}")
+    if not MIN_PREC <= prec <= MAX_PREC:
+        raise UsageError(f"a precision of {prec} bits is outside {MIN_PREC}..{MAX_PREC}")
+    module, cls = _REGISTRY[name]
+    backend: Backend[Any] = getattr(import_module(module), cls)(prec)
+    return backend
+
+
+def ladder(name: str, prec: int = DEFAULT_PREC) -> tuple[Backend[Any], ...]:
+    """The rational fallback: the number system, the same with doubled bits, then exact rationals.
+
+    All rungs share `prec`, so each of them encloses the value of the last one.
+    """
+    first = get_backend(name, prec)
+    finer = first.refined()
+    return (first,) if finer is None else (first, finer, get_backend("exact", prec))

@@ -1,0 +1,142 @@
+"""The reference: exact rationals, and nothing but the standard library and integer arithmetic underneath.
+
+FLINT is not used here, so that one library's fault cannot fool both sides of a comparison. Matrices are integers over a
+common denominator. The only roundings are the ones that the mathematics asks for (`ExactMatrix.rounded`), with the
+movement measured exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from intervalcert.backends.integers import gram, matmul
+from intervalcert.errors import UnboundedError
+from intervalcert.protocol import Truth
+from intervalcert.rational import IntegerArray, RationalMatrix
+
+if TYPE_CHECKING:
+    from intervalcert.protocol import Backend, Matrix, Scalar
+
+__all__ = ["ExactBackend", "ExactMatrix", "ExactScalar"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExactScalar:
+    """The set {value}: every operation is exact, so the law holds with equality."""
+
+    value: Fraction
+
+    def __add__(self, other: ExactScalar) -> ExactScalar:
+        return ExactScalar(self.value + other.value)
+
+    def __sub__(self, other: ExactScalar) -> ExactScalar:
+        return ExactScalar(self.value - other.value)
+
+    def __mul__(self, other: ExactScalar) -> ExactScalar:
+        return ExactScalar(self.value * other.value)
+
+    def __truediv__(self, other: ExactScalar) -> ExactScalar:
+        if other.value == 0:
+            raise UnboundedError("division by zero")
+        return ExactScalar(self.value / other.value)
+
+    def lower(self) -> Fraction:
+        return self.value
+
+    def upper(self) -> Fraction:
+        return self.value
+
+    def less(self, other: ExactScalar) -> Truth:
+        return Truth.of(proved=self.value < other.value, refuted=self.value >= other.value)
+
+
+@dataclass(frozen=True, eq=False)
+class ExactMatrix:
+    """Integers over a common denominator >= 1 (not necessarily in lowest terms)."""
+
+    numerators: IntegerArray
+    denominator: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        rows, columns = self.numerators.shape
+        return rows, columns
+
+    def __sub__(self, other: ExactMatrix) -> ExactMatrix:
+        if self.denominator == other.denominator:
+            return ExactMatrix(self.numerators - other.numerators, self.denominator)
+        return ExactMatrix(
+            self.numerators * other.denominator - other.numerators * self.denominator,
+            self.denominator * other.denominator,
+        )
+
+    def __matmul__(self, other: ExactMatrix) -> ExactMatrix:
+        return ExactMatrix(matmul(self.numerators, other.numerators), self.denominator * other.denominator)
+
+    def gram(self) -> ExactMatrix:
+        rows, columns = self.shape
+        smaller = self.numerators if rows <= columns else self.numerators.T
+        return ExactMatrix(gram(smaller), self.denominator**2)
+
+    def divided(self, divisor: ExactScalar) -> ExactMatrix:
+        top, bottom = divisor.value.numerator, divisor.value.denominator
+        if top == 0:
+            raise UnboundedError("division by zero")
+        if top < 0:
+            top, bottom = -top, -bottom
+        return ExactMatrix(self.numerators * bottom, self.denominator * top)
+
+    def rounded(self, bits: int) -> tuple[ExactMatrix, ExactScalar]:
+        # n/d moves to q/2^bits with q = floor(n·2^bits/d + 1/2); the movement is (n·2^bits - q·d) / (d·2^bits).
+        d = self.denominator
+        scaled = self.numerators << bits
+        q = (2 * scaled + d) // (2 * d)
+        movement = (scaled - q * d).ravel()
+        error = Fraction(int(np.dot(movement, movement)), (d << bits) ** 2)
+        return ExactMatrix(q, 1 << bits), ExactScalar(error)
+
+    def frobenius_squared(self) -> ExactScalar:
+        flat = self.numerators.ravel()
+        return ExactScalar(Fraction(int(np.dot(flat, flat)), self.denominator**2))
+
+    def is_zero(self) -> Truth:
+        zero = not np.any(self.numerators)
+        return Truth.of(proved=zero, refuted=not zero)
+
+    def row(self, index: int) -> ExactMatrix:
+        return ExactMatrix(self.numerators[index : index + 1], self.denominator)
+
+
+@dataclass(frozen=True)
+class ExactBackend:
+    """Exact rationals, with a grid of 2^-prec where the mathematics rounds."""
+
+    prec: int
+
+    name = "exact"
+    working_bits = None
+
+    def refined(self) -> None:
+        return None
+
+    def scalar(self, value: Fraction) -> ExactScalar:
+        return ExactScalar(value)
+
+    def hull(self, lower: Fraction, upper: Fraction) -> ExactScalar:
+        """Requires: lower == upper. A single rational cannot enclose more, and on points the core asks for no more."""
+        if lower != upper:
+            raise UnboundedError(f"exact values are points: no point encloses [{lower}, {upper}]")
+        return ExactScalar(lower)
+
+    def matrix(self, data: RationalMatrix) -> ExactMatrix:
+        return ExactMatrix(data.numerators, data.denominator)
+
+
+if TYPE_CHECKING:  # the type checker proves conformance
+    _scalar: type[Scalar] = ExactScalar
+    _matrix: type[Matrix[ExactScalar]] = ExactMatrix
+    _backend: type[Backend[ExactScalar]] = ExactBackend

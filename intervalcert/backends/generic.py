@@ -1,0 +1,98 @@
+"""A matrix over any Scalar, written once.
+
+A new backend gets its matrices from here for free; it overrides them when its library has native ones. It is also the
+yardstick of those: the contract tests run every native matrix against this one. The law holds because each method is a
+composition of scalar operations that obey it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+from operator import add
+from typing import Generic
+
+from intervalcert.protocol import Backend, S, Truth
+from intervalcert.rational import RationalMatrix
+
+__all__ = ["GenericMatrix", "rounding_error_squared"]
+
+
+def rounding_error_squared(backend: Backend[S], shape: tuple[int, int], bits: int) -> S:
+    """Encloses ||M - R||_F² for every M that is moved to the nearest multiple of 2^-bits entry by entry.
+
+    Each entry moves by at most half a step, so the sum of squares is at most rows·columns·(2^-(bits+1))².
+    """
+    rows, columns = shape
+    return backend.hull(Fraction(0), Fraction(rows * columns, 4 ** (bits + 1)))
+
+
+@dataclass(frozen=True)
+class GenericMatrix(Generic[S]):
+    """Rows of scalars of one backend; at least one row and one column, all rows equally long."""
+
+    backend: Backend[S]
+    rows: tuple[tuple[S, ...], ...]
+
+    @staticmethod
+    def of(backend: Backend[S], data: RationalMatrix) -> GenericMatrix[S]:
+        rows, columns = data.shape
+        return GenericMatrix(
+            backend, tuple(tuple(backend.scalar(data[i, j]) for j in range(columns)) for i in range(rows))
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.rows), len(self.rows[0])
+
+    def __sub__(self, other: GenericMatrix[S]) -> GenericMatrix[S]:
+        return GenericMatrix(
+            self.backend,
+            tuple(tuple(x - y for x, y in zip(a, b, strict=True)) for a, b in zip(self.rows, other.rows, strict=True)),
+        )
+
+    def __matmul__(self, other: GenericMatrix[S]) -> GenericMatrix[S]:
+        columns = tuple(zip(*other.rows, strict=True))
+        return GenericMatrix(self.backend, tuple(tuple(_dot(row, column) for column in columns) for row in self.rows))
+
+    def gram(self) -> GenericMatrix[S]:
+        rows, columns = self.shape
+        vectors: Sequence[tuple[S, ...]] = self.rows if rows <= columns else tuple(zip(*self.rows, strict=True))
+        half = [[_dot(u, v) for v in vectors[: i + 1]] for i, u in enumerate(vectors)]  # symmetric: half suffices
+        side = range(len(vectors))
+        return GenericMatrix(self.backend, tuple(tuple(half[max(i, j)][min(i, j)] for j in side) for i in side))
+
+    def divided(self, divisor: S) -> GenericMatrix[S]:
+        return GenericMatrix(self.backend, tuple(tuple(x / divisor for x in row) for row in self.rows))
+
+    def rounded(self, bits: int) -> tuple[GenericMatrix[S], S]:
+        half_step = Fraction(1, 2 ** (bits + 1))
+        movement = self.backend.hull(-half_step, half_step)  # the moved entry is the entry plus a member of this
+        moved = GenericMatrix(self.backend, tuple(tuple(x + movement for x in row) for row in self.rows))
+        return moved, rounding_error_squared(self.backend, self.shape, bits)
+
+    def frobenius_squared(self) -> S:
+        return reduce(add, (_square(x, self.backend) for row in self.rows for x in row))
+
+    def is_zero(self) -> Truth:
+        ends = [(x.lower(), x.upper()) for row in self.rows for x in row]
+        return Truth.of(
+            proved=all(lower == 0 == upper for lower, upper in ends),
+            refuted=any(lower > 0 or upper < 0 for lower, upper in ends),
+        )
+
+    def row(self, index: int) -> GenericMatrix[S]:
+        return GenericMatrix(self.backend, (self.rows[index],))
+
+
+def _dot(u: Sequence[S], v: Sequence[S]) -> S:
+    return reduce(add, (x * y for x, y in zip(u, v, strict=True)))
+
+
+def _square(x: S, backend: Backend[S]) -> S:
+    """x·x without the negative part that a product of two independent sets around zero would have."""
+    if x.lower() >= 0 or x.upper() <= 0:
+        return x * x
+    return backend.hull(Fraction(0), max(x.lower() ** 2, x.upper() ** 2))

@@ -1,0 +1,305 @@
+"""The command line: parsing, progress, exit codes. No mathematics.
+
+stdout is data, stderr is progress and messages. Exit codes: 0 ran; 1 with --check if something is not certified;
+2 usage; 3 input refused; 4 a soundness self-check failed; 130 interrupted.
+
+Everything heavy is imported inside the command that needs it, so that --help is instant.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from intervalcert import __version__
+from intervalcert.errors import InconclusiveError, InputError, IntervalcertError, SoundnessError, UsageError
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from intervalcert.batch import Outputs
+    from intervalcert.norms import Iterations
+
+__all__ = ["main"]
+
+_EXIT = {UsageError: 2, InputError: 3, SoundnessError: 4, InconclusiveError: 4}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; every foreseen failure is a message and an exit code, never a traceback."""
+    arguments = _parser().parse_args(argv)
+    try:
+        code: int = arguments.run(arguments)
+        sys.stdout.flush()
+        return code
+    except IntervalcertError as error:
+        _say(f"intervalcert: {error}")
+        return next(code for kind, code in _EXIT.items() if isinstance(error, kind))
+    except KeyboardInterrupt:
+        _say("intervalcert: interrupted; nothing was written")
+        return 130
+    except BrokenPipeError:  # the reader of our output has gone: that is its right
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MemoryError:
+        _say("intervalcert: this input needs more memory than there is")
+        return 3
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+# -- the parser ------------------------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="intervalcert",
+        description="Proves, with rigorous arithmetic, that a small change of the input cannot change a neural "
+        "network's answer. Try: intervalcert demo",
+        epilog="Exit codes: 0 ran, 1 --check and something is not certified, 2 usage, 3 input refused, "
+        "4 a soundness self-check failed.",
+    )
+    parser.add_argument("--version", action="version", version=f"intervalcert {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    bounds = commands.add_parser("bounds", help="bound a model's layers and margins (once per model)")
+    _add_model(bounds)
+    bounds.add_argument("--backend", default="arb", metavar="NAME", help="arb (default), exact, or mpmath")
+    bounds.add_argument(
+        "--prec", type=_natural, metavar="BITS", help="bits of the grid and the square roots (default 64)"
+    )
+    bounds.add_argument(
+        "--iterations",
+        type=_iterations,
+        default="auto",
+        metavar="N",
+        help="Gram steps per layer, or auto (default): until a step gains less than 1e-5 of the bound",
+    )
+    bounds.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the bounds file (JSON)")
+    bounds.set_defaults(run=_bounds)
+
+    certify = commands.add_parser("certify", help="certify outputs against a bounds file")
+    _add_outputs(certify)
+    certify.add_argument("--eps", metavar="E", help="radius, read exactly: 0.3, 1e-2 or 36/255")
+    certify.add_argument("--labels", type=Path, metavar="FILE", help="true classes: one per line, or .npy")
+    certify.add_argument("-o", "--output", type=Path, metavar="FILE", help="write verdicts: .csv, .jsonl or .npy")
+    certify.add_argument("--json", action="store_true", help="print one JSON object (accuracy and vra as parts of 1)")
+    certify.add_argument("--check", action="store_true", help="exit with 1 if any output is not certified")
+    certify.set_defaults(run=_certify)
+
+    radius = commands.add_parser("radius", help="the largest certified radius of each output")
+    _add_outputs(radius)
+    radius.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to .csv, .jsonl or .npy, not stdout")
+    radius.set_defaults(run=_radius)
+
+    audit = commands.add_parser("audit", help="check a bounds file against its model with exact rationals")
+    audit.add_argument("bounds", type=Path, metavar="BOUNDS", help="the bounds file")
+    audit.add_argument("--model", type=Path, required=True, metavar="MODEL", help="the model that it is of")
+    _add_model_options(audit)
+    audit.set_defaults(run=_audit)
+
+    demo = commands.add_parser("demo", help="a tour on a small model that comes with the program")
+    demo.set_defaults(run=_demo)
+    return parser
+
+
+def _add_model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "model", type=Path, metavar="MODEL", help=".npz (W0, W1, … outputs x inputs; b0, …), .npy, or the text format"
+    )
+    _add_model_options(parser)
+
+
+def _add_model_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--biases", type=Path, metavar="FILE", help="biases in the text format: […],[…]")
+    parser.add_argument(
+        "--activation", default="relu", metavar="NAME", help="what stands between the layers (default relu)"
+    )
+
+
+def _add_outputs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bounds", type=Path, metavar="BOUNDS", help="a bounds file made by intervalcert bounds")
+    parser.add_argument(
+        "outputs", type=Path, metavar="OUTPUTS", help="logits: .npy, .csv, or lines 'y0,y1,… eps' with their own radius"
+    )
+
+
+def _natural(text: str) -> int:
+    if not text.isdecimal() or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _iterations(text: str) -> Iterations:
+    return "auto" if text == "auto" else _natural(text)
+
+
+# -- the commands ----------------------------------------------------------------------------------------------------
+
+
+def _bounds(arguments: argparse.Namespace) -> int:
+    from intervalcert.api import compute_bounds
+    from intervalcert.artifacts import save_bounds
+    from intervalcert.backends import DEFAULT_PREC, get_backend
+    from intervalcert.loaders import load_model
+    from intervalcert.report import bounds_tables, print_data
+
+    prec = arguments.prec or DEFAULT_PREC
+    get_backend(arguments.backend, prec)  # refuse a wrong name before reading a large model
+    network = load_model(arguments.model, arguments.biases, activation=arguments.activation)
+    with _layer_progress("bounds", len(network.layers)) as on_step:
+        found = compute_bounds(network, arguments.backend, arguments.iterations, prec=prec, on_step=on_step)
+    if arguments.output is not None:
+        save_bounds(found, arguments.output)
+    print_data(bounds_tables(found))
+    if arguments.output is not None:
+        _say(f"wrote {arguments.output}")
+    return 0
+
+
+def _certify(arguments: argparse.Namespace) -> int:
+    from intervalcert.api import certify_outputs
+    from intervalcert.artifacts import load_bounds
+    from intervalcert.batch import read_labels, read_outputs, summarise, verdict_writer
+
+    write = verdict_writer(arguments.output) if arguments.output is not None else None
+    bounds = load_bounds(arguments.bounds)
+    outputs = read_outputs(arguments.outputs)
+    radii = _radii(arguments, outputs)
+    labels = None
+    if arguments.labels is not None:
+        labels = read_labels(arguments.labels, len(outputs.rows), bounds.classes)
+    with _progress("certify", len(outputs.rows)) as advance:
+        verdicts = certify_outputs(bounds, outputs, radii, advance)
+    if write is not None:
+        write(verdicts)
+    summary = summarise(verdicts, labels)
+    eps = _common(radii, arguments.eps)
+    if arguments.json:
+        shown = {"certified": summary.certified, "total": summary.total, "eps": eps}
+        shown |= {"accuracy": summary.accuracy, "vra": summary.vra}
+        shown |= {"decided_exactly": summary.exactly, "semantics": bounds.semantics}
+        print(json.dumps(shown))
+    else:
+        from intervalcert.report import print_data, summary_table
+
+        print_data(summary_table(summary, eps or "each output's own", bounds.semantics))
+    if write is not None:
+        _say(f"wrote {arguments.output}")
+    return 1 if arguments.check and summary.certified < summary.total else 0
+
+
+def _radii(arguments: argparse.Namespace, outputs: Outputs) -> Sequence[Fraction]:
+    from intervalcert.rational import parse_rational
+
+    if arguments.eps is not None:
+        try:
+            eps = parse_rational(arguments.eps)
+        except InputError as error:
+            raise InputError(f"--eps: {error}") from None
+        if eps < 0:
+            raise InputError(f"--eps: a radius must not be negative, and this one is {arguments.eps}")
+        return [eps] * len(outputs.rows)
+    if outputs.radii is None:
+        raise UsageError(f"{arguments.outputs} carries no radii: say --eps E")
+    return outputs.radii
+
+
+def _common(radii: Sequence[Fraction], given: str | None) -> str | None:
+    """The radius of all outputs, exactly, as text; None if they differ."""
+    from intervalcert.rational import shortest_exact
+
+    if given is not None:
+        return given
+    return shortest_exact(radii[0]) if all(radius == radii[0] for radius in radii) else None
+
+
+def _radius(arguments: argparse.Namespace) -> int:
+    from fractions import Fraction
+
+    from intervalcert.api import certify_outputs
+    from intervalcert.artifacts import load_bounds
+    from intervalcert.batch import RADIUS_COLUMNS, read_outputs, verdict_writer, verdicts_as_csv
+
+    write = verdict_writer(arguments.output, RADIUS_COLUMNS) if arguments.output is not None else None
+    bounds = load_bounds(arguments.bounds)
+    outputs = read_outputs(arguments.outputs)
+    with _progress("radius", len(outputs.rows)) as advance:
+        verdicts = certify_outputs(bounds, outputs, [Fraction(0)] * len(outputs.rows), advance)
+    if write is None:
+        sys.stdout.write(verdicts_as_csv(verdicts, RADIUS_COLUMNS))
+    else:
+        write(verdicts)
+        _say(f"wrote {arguments.output}")
+    return 0
+
+
+def _audit(arguments: argparse.Namespace) -> int:
+    from intervalcert.api import audit
+    from intervalcert.artifacts import load_bounds
+    from intervalcert.loaders import load_model
+    from intervalcert.report import audit_table, print_data
+
+    bounds = load_bounds(arguments.bounds)
+    network = load_model(arguments.model, arguments.biases, activation=arguments.activation)
+    with _layer_progress("audit", len(network.layers)) as on_step:
+        report = audit(bounds, network, on_step)
+    print_data(audit_table(report))
+    if not report.confirmed:
+        names = ", ".join(claim.what for claim in report.unconfirmed)
+        raise SoundnessError(f"{arguments.bounds} claims what exact arithmetic does not confirm: {names}")
+    return 0
+
+
+def _demo(_: argparse.Namespace) -> int:
+    from intervalcert.demo import run_demo
+    from intervalcert.report import print_data
+
+    print_data(run_demo())
+    return 0
+
+
+# -- progress --------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
+    """A bar on stderr with rate and remaining time; nothing at all if stderr is not a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda: progress.advance(task)
+
+
+@contextlib.contextmanager
+def _layer_progress(what: str, layers: int) -> Iterator[Callable[[int], None]]:
+    """A bar that counts layers and names the step within the layer."""
+    if not sys.stderr.isatty():
+        yield lambda layer: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[at]}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=layers, at=f"layer 0 of {layers}")
+        steps: dict[int, int] = {}
+
+        def on_step(layer: int) -> None:
+            steps[layer] = steps.get(layer, 0) + 1
+            progress.update(task, completed=layer, at=f"layer {layer} of {layers}, step {steps[layer]}")
+
+        yield on_step

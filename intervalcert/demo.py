@@ -1,0 +1,91 @@
+"""A tour without files: the model in ``intervalcert/data`` on two number systems that share no arithmetic.
+
+The model reads noisy seven-segment digits of 7 x 5 pixels; `data/make_segments.py` made it.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from time import perf_counter
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from intervalcert.api import certify_outputs, compute_bounds
+from intervalcert.artifacts import Bounds
+from intervalcert.batch import read_labels, read_outputs, summarise
+from intervalcert.errors import SoundnessError
+from intervalcert.loaders import load_model
+from intervalcert.rational import decimal_upper, shortest_exact
+from intervalcert.report import excess_text, percent
+
+__all__ = ["DATA", "run_demo"]
+
+DATA = Path(__file__).parent / "data"
+_BACKENDS = ("exact", "arb")
+_ITERATIONS = 11
+
+
+def run_demo() -> Group:
+    """Bounds and verdicts on both backends. Raises: SoundnessError if arb does not upper-bound exact."""
+    network = load_model(DATA / "segments.txt")
+    bounds: dict[str, Bounds] = {}
+    seconds: dict[str, float] = {}
+    for name in _BACKENDS:
+        start = perf_counter()
+        bounds[name] = compute_bounds(network, name, _ITERATIONS)
+        seconds[name] = perf_counter() - start
+    widths = " - ".join(str(n) for n in (network.inputs, *(layer.weights.shape[0] for layer in network.layers)))
+    return Group(
+        Text(f"A reader of noisy seven-segment digits: a ReLU network {widths}, {_ITERATIONS} Gram steps per layer.\n"),
+        _comparison(bounds["exact"], bounds["arb"]),
+        _verdicts(bounds, seconds),
+        Text("\nNext: intervalcert bounds MODEL -o bounds.json, then intervalcert certify bounds.json OUTPUTS --eps 0.25"),
+    )
+
+
+def _comparison(exact: Bounds, arb: Bounds) -> Table:
+    table = Table(title="Every arb bound is at least the exact one", title_justify="left")
+    for name in ("bound", "exact", "arb", "arb above exact by", "holds"):
+        table.add_column(name, justify="left" if name in {"bound", "holds"} else "right", no_wrap=True)
+    pairs = [
+        (f"norm of layer {i}", e.upper, a.upper)
+        for i, (e, a) in enumerate(zip(exact.layers, arb.layers, strict=True))
+    ]
+    margins = [(e, a) for i in range(exact.classes) for j in range(i) for e, a in [_pair(exact, arb, i, j)]]
+    worst = max(margins, key=lambda pair: pair[1] / pair[0] if pair[0] else 1)
+    pairs += [("largest margin", *max(margins)), ("margin with the largest excess", *worst)]
+    for what, e, a in pairs:
+        table.add_row(what, decimal_upper(e, 20), decimal_upper(a, 20), excess_text(a, e), "yes" if e <= a else "NO")
+    wrong = [what for what, e, a in pairs if e > a] + ["a margin" for e, a in margins if e > a]
+    if wrong:
+        raise SoundnessError(f"arb is below exact: {', '.join(wrong)}")
+    return table
+
+
+def _pair(exact: Bounds, arb: Bounds, i: int, j: int) -> tuple[Fraction, Fraction]:
+    return exact.margins.matrix[i][j], arb.margins.matrix[i][j]
+
+
+def _verdicts(bounds: dict[str, Bounds], seconds: dict[str, float]) -> Table:
+    outputs = read_outputs(DATA / "segments_outputs.txt")
+    radii = outputs.radii or ()
+    eps = shortest_exact(radii[0])
+    table = Table(title=f"{len(outputs.rows)} test outputs at eps = {eps}", title_justify="left")
+    for name in ("backend", "bounds computed in", "certified", "accuracy", "VRA"):
+        table.add_column(name, justify="left" if name == "backend" else "right", no_wrap=True)
+    certified = []
+    for name in _BACKENDS:
+        verdicts = certify_outputs(bounds[name], outputs, radii)
+        labels = read_labels(DATA / "segments_labels.txt", len(verdicts), bounds[name].classes)
+        found = summarise(verdicts, labels)
+        share = f"{found.certified} ({percent(found.certified / found.total)})"
+        table.add_row(
+            name, f"{seconds[name]:.2f} s", share, percent(found.accuracy or 0), percent(found.vra or 0)
+        )
+        certified.append({v.index for v in verdicts if v.certified})
+    if not certified[1] <= certified[0]:
+        raise SoundnessError("arb certifies an output that exact does not")
+    return table

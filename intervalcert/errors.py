@@ -1,0 +1,55 @@
+"""Every exception that intervalcert raises on purpose.
+
+The tree, with the exit code that the command line gives to each::
+
+    IntervalcertError
+    ├── UsageError          2   the call itself makes no sense (an unknown backend, 0 bits)
+    ├── InputError          3   a file or an array is refused: what, where, what to do
+    ├── SoundnessError      4   a self-check of the arithmetic failed: trust no result of this run
+    └── InconclusiveError       the number system is too coarse for the question; never reaches a user,
+        ├── UndecidedError      because `intervalcert.fallback` catches it and asks a finer one
+        └── UnboundedError
+
+An `InconclusiveError` is not an answer. It is raised where a computation would otherwise have to guess:
+a comparison of two sets that overlap, or an operation whose result no bounded set encloses.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "InconclusiveError",
+    "InputError",
+    "IntervalcertError",
+    "SoundnessError",
+    "UnboundedError",
+    "UndecidedError",
+    "UsageError",
+]
+
+
+class IntervalcertError(Exception):
+    """The root of the tree; its text is written for the person who reads it."""
+
+
+class UsageError(IntervalcertError):
+    """The call makes no sense, whatever the data."""
+
+
+class InputError(IntervalcertError):
+    """A model, an output, a bounds file or a number is refused."""
+
+
+class SoundnessError(IntervalcertError):
+    """A lower bound above its upper bound, or a claim that the exact audit cannot confirm."""
+
+
+class InconclusiveError(IntervalcertError):
+    """The working precision does not suffice to answer."""
+
+
+class UndecidedError(InconclusiveError):
+    """An UNKNOWN truth value was used as a bool."""
+
+
+class UnboundedError(InconclusiveError):
+    """No bounded set encloses the result (a division by a set that contains zero, say)."""

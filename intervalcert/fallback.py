@@ -1,0 +1,66 @@
+"""The rational fallback: whatever one number system cannot settle, a finer one is asked, and at last exact rationals.
+
+An undecided comparison, a result without bounds, and an enclosure too wide to be useful are treated alike: the same
+generic code is run again on the next rung. The last rung is `exact`, where sets are points: nothing is undecided there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Generic, TypeVar
+
+from intervalcert.errors import InconclusiveError
+from intervalcert.protocol import Backend, Scalar
+
+__all__ = ["Settled", "describe", "is_sharp", "settle"]
+
+T = TypeVar("T")
+
+SHARP_BITS = 20
+"""An enclosure is useful if its relative width is at most 2^-20: a millionth, far below what iterations gain."""
+
+
+@dataclass(frozen=True)
+class Settled(Generic[T]):
+    """A value, the number system that gave it, and why the ones before it did not."""
+
+    value: T
+    backend: Backend[Any]
+    refused: tuple[str, ...] = ()
+
+
+def is_sharp(x: Scalar) -> bool:
+    """Whether the set is a point, or a relative width of at most 2^-20 separates its ends."""
+    lower, upper = x.lower(), x.upper()
+    return (upper - lower) * 2**SHARP_BITS <= max(abs(lower), abs(upper), Fraction(0))
+
+
+def settle(
+    rungs: Sequence[Backend[Any]],
+    compute: Callable[[Backend[Any]], T],
+    is_useful: Callable[[T], bool] = lambda _: True,
+) -> Settled[T]:
+    """The value of `compute` on the first rung that answers usefully.
+
+    Guarantees: the value comes from a run that decided everything it branched on. If even the last rung is
+    inconclusive its error is raised; if its value is not useful it is returned all the same (it is still sound).
+    """
+    refused: list[str] = []
+    for backend in rungs[:-1]:
+        try:
+            value = compute(backend)
+        except InconclusiveError as error:
+            refused.append(f"{describe(backend)}: {error}")
+            continue
+        if is_useful(value):
+            return Settled(value, backend, tuple(refused))
+        refused.append(f"{describe(backend)}: relative width above 2^-{SHARP_BITS}")
+    return Settled(compute(rungs[-1]), rungs[-1], tuple(refused))
+
+
+def describe(backend: Backend[Any]) -> str:
+    """``arb, 128 bits`` or ``exact``."""
+    bits = backend.working_bits
+    return backend.name if bits is None else f"{backend.name}, {bits} bits"

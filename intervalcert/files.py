@@ -1,0 +1,98 @@
+"""Reading what one was not promised, and writing all or nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from intervalcert.errors import InputError
+
+__all__ = ["MAX_FILE_BYTES", "atomic_writer", "open_input", "read_limited", "read_text", "sha256_of"]
+
+MAX_FILE_BYTES = 2**27
+"""Text, JSON and compressed files are read whole, so there is a limit: 128 MiB."""
+
+
+@contextlib.contextmanager
+def open_input(path: Path) -> Iterator[IO[bytes]]:
+    """Opens a file that a user named; anything that prevents it is an `InputError` that says what."""
+    try:
+        if path.is_dir():
+            raise InputError(f"{path} is a folder, not a file")
+        with path.open("rb") as file:
+            yield file
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+    except MemoryError:
+        raise InputError(f"{path} needs more memory than there is") from None
+
+
+def read_limited(path: Path, limit: int = MAX_FILE_BYTES) -> bytes:
+    """The bytes of a file that is not empty and not larger than the limit."""
+    with open_input(path) as file:
+        # One byte beyond the limit tells; the size that a pipe or a device reports would not.
+        size = os.fstat(file.fileno()).st_size
+        data = file.read(limit + 1) if size <= limit else b""
+    if size > limit or len(data) > limit:
+        raise InputError(f"{path} is larger than {limit // 2**20} MiB, more than is read of a text file (numpy files may be)")
+    if not data.strip():
+        raise InputError(f"{path} is empty")
+    return data
+
+
+def read_text(path: Path) -> str:
+    """A text file in UTF-8 (ASCII is), refused if it is something else."""
+    data = read_limited(path)
+    if b"\0" in data:
+        raise InputError(f"{path} is not a text file (it contains zero bytes)")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not a text file (byte {error.start} is not UTF-8)") from None
+
+
+def sha256_of(path: Path) -> str:
+    """The hash of a file, read piece by piece."""
+    with open_input(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
+    """A file that appears under its name complete, or not at all.
+
+    It is written beside its place under a temporary name and moved there at the end; if anything is raised meanwhile
+    (an interrupt too) it is removed, and a file that stood there before is untouched.
+    """
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent or Path(), prefix=f".{path.name}.", suffix=".part")
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, _usual_mode(path))
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def _usual_mode(path: Path) -> int:
+    """The mode of the file that is replaced, or what a new file would get (mkstemp's is private)."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

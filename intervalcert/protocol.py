@@ -1,0 +1,147 @@
+"""What a number system must offer, and the one law that it must obey.
+
+A value of a backend denotes a *set* of reals: a single rational (`exact`), a ball (`arb`), an interval (`mpmath`).
+
+    THE LAW (inclusion).  For every operation f of these protocols with the enclosure F that a backend computes:
+                          if x is in X and y is in Y, then f(x, y) is in F(X, Y).
+
+The mathematics of the program (`norms`, `lipschitz`, `certifier`) is written once over these protocols. On `exact` every
+set is a point and the run is the reference. On any other backend, by induction over the law, each intermediate set
+contains the point of the reference run that has the same `prec`. Hence, with no tolerance:
+
+                          upper(result on any backend)  >=  result on `exact`.
+
+Two consequences for whoever writes a backend:
+
+* Rounding is an operation too. `Matrix.rounded` on `exact` moves every entry to the nearest multiple of 2^-prec; other
+  backends must enclose the moved entry (widen by half a step), not leave the step out.
+* Whoever cannot tell says so: a comparison answers `Truth.UNKNOWN`, an operation without a bounded result raises
+  `UnboundedError`. Neither is ever read as an answer; `fallback` asks a finer number system instead.
+"""
+
+from __future__ import annotations
+
+import enum
+from fractions import Fraction
+from typing import Protocol, Self, TypeVar
+
+from intervalcert.errors import UndecidedError
+from intervalcert.rational import RationalMatrix
+
+__all__ = ["Backend", "Matrix", "S", "Scalar", "Truth"]
+
+
+class Truth(enum.Enum):
+    """Three-valued truth: whether a statement holds for all, for no, or for some members of the sets compared."""
+
+    TRUE = "true"
+    FALSE = "false"
+    UNKNOWN = "unknown"
+
+    def __bool__(self) -> bool:
+        if self is Truth.UNKNOWN:
+            raise UndecidedError("an undecided comparison has no truth value: use more precision, or certainly()")
+        return self is Truth.TRUE
+
+    def certainly(self) -> bool:
+        """Proved. UNKNOWN is not."""
+        return self is Truth.TRUE
+
+    def possibly(self) -> bool:
+        """Not refuted."""
+        return self is not Truth.FALSE
+
+    @staticmethod
+    def of(proved: bool, refuted: bool) -> Truth:
+        """From the two halves of a comparison of sets; at most one of them can hold."""
+        return Truth.TRUE if proved else Truth.FALSE if refuted else Truth.UNKNOWN
+
+
+class Scalar(Protocol):
+    """A non-empty bounded set of reals. Immutable. Every operation obeys the law."""
+
+    def __add__(self, other: Self, /) -> Self: ...
+
+    def __sub__(self, other: Self, /) -> Self: ...
+
+    def __mul__(self, other: Self, /) -> Self: ...
+
+    def __truediv__(self, other: Self, /) -> Self:
+        """Raises: UnboundedError if `other` contains zero."""
+
+    def lower(self) -> Fraction:
+        """Guarantees: lower <= every member. Exact, not rounded."""
+
+    def upper(self) -> Fraction:
+        """Guarantees: upper >= every member. Exact, not rounded."""
+
+    def less(self, other: Self, /) -> Truth:
+        """Whether x < y for the members x of self, y of other."""
+
+
+S = TypeVar("S", bound=Scalar)
+
+
+class Matrix(Protocol[S]):
+    """A set of real matrices of one shape. Immutable. Every operation obeys the law."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns), both at least 1."""
+
+    def __sub__(self, other: Self, /) -> Self: ...
+
+    def __matmul__(self, other: Self, /) -> Self: ...
+
+    def gram(self) -> Self:
+        """M·Mᵀ if M has at most as many rows as columns, else Mᵀ·M: the same norm, on the smaller side."""
+
+    def divided(self, divisor: S, /) -> Self:
+        """Every entry over `divisor`. Raises: UnboundedError if `divisor` contains zero."""
+
+    def rounded(self, bits: int, /) -> tuple[Self, S]:
+        """Every entry moved to the nearest multiple of 2^-bits, and the squared Frobenius norm of that movement.
+
+        Guarantees: for each M in self, with R = M moved to the grid (ties upwards), R is in the first value and
+        ||M - R||_F² in the second, which stays within [0, rows·columns·4^-(bits+1)].
+        """
+
+    def frobenius_squared(self) -> S:
+        """The sum of the squares of all entries."""
+
+    def is_zero(self) -> Truth:
+        """Whether all entries are zero."""
+
+    def row(self, index: int, /) -> Self:
+        """One row, as a matrix of one row."""
+
+
+class Backend(Protocol[S]):
+    """A number system together with its precision. Frozen: two values are the same number system if they are equal.
+
+    `prec` belongs to the mathematics, not to the arithmetic: the bits of the grid of `Matrix.rounded` and of square
+    roots. Runs of equal `prec` are comparable. How many bits an enclosure carries is the backend's own affair.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name in the registry."""
+
+    @property
+    def prec(self) -> int: ...
+
+    @property
+    def working_bits(self) -> int | None:
+        """The bits that enclosures carry; None if the arithmetic is exact."""
+
+    def refined(self) -> Backend[S] | None:
+        """The same number system with enclosures of twice the bits; None if it is exact."""
+
+    def scalar(self, value: Fraction, /) -> S:
+        """A set that contains `value`."""
+
+    def hull(self, lower: Fraction, upper: Fraction, /) -> S:
+        """A set that contains [lower, upper]. Requires: lower <= upper."""
+
+    def matrix(self, data: RationalMatrix, /) -> Matrix[S]:
+        """A set that contains the matrix `data`."""

@@ -1,0 +1,334 @@
+"""Exact numbers: how they are read, held, rounded in a stated direction, and written.
+
+Everything that enters the program (weights, logits, radii, bounds) is an exact rational from here on: a float is
+its binary value, a decimal is what it says. Nothing in this module approximates without saying in its name which way.
+
+* parsing:   `parse_rational`, `parse_decimal`, `as_fraction` — bounded, so that ``1e999999999`` cannot eat the machine
+* holding:   `RationalMatrix`, integers over one common denominator
+* rounding:  `round_up`, `round_down` to p-bit dyadics; `float_below`; `decimal_upper`, `decimal_lower` for people
+* writing:   `format_exact`, read back by `parse_rational`
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from intervalcert.errors import InputError
+
+__all__ = [
+    "MAX_DIGITS",
+    "MAX_EXPONENT",
+    "IntegerArray",
+    "RationalMatrix",
+    "as_fraction",
+    "decimal_lower",
+    "decimal_upper",
+    "float_below",
+    "format_exact",
+    "parse_decimal",
+    "parse_rational",
+    "round_down",
+    "round_up",
+    "shortest_exact",
+]
+
+IntegerArray = npt.NDArray[np.object_]
+"""An object array whose entries are Python ints: numpy's shape and slicing, unlimited size."""
+
+MAX_DIGITS = 4_096
+"""Digits of one number in a file. The exact decimal of any float64 needs at most 1,075."""
+
+MAX_EXPONENT = 5_000
+"""Largest decimal exponent in a file, either sign. float64 needs 324, 80-bit floats 4,951."""
+
+MAX_BINARY_EXPONENT = 200_000
+"""Largest binary exponent of an ``m*2^e`` in a bounds file; a product of many tiny layers needs more than one float."""
+
+_DECIMAL = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d+))?", re.ASCII)
+_DYADIC = re.compile(r"(-?\d+)\*2\^(-?\d+)", re.ASCII)
+
+
+# -- parsing ---------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=2**16)  # weights and logits of few digits repeat; so do zeros in a hostile file
+def parse_decimal(text: str) -> tuple[int, int]:
+    """Reads a decimal as ``(mantissa, exponent)``, worth exactly mantissa·10^exponent.
+
+    Raises:
+        InputError: not a decimal (``nan`` and ``inf`` are not), too many digits, or too large an exponent.
+    """
+    match = _DECIMAL.fullmatch(text.strip()) if len(text) <= 2 * MAX_DIGITS else None
+    if match is None or not (match[2] or match[3]):
+        shown = text.strip()
+        if shown.lower().lstrip("+-") in {"nan", "inf", "infinity"}:
+            raise InputError(f"{shown!r} is not a finite number")
+        raise InputError(f"{_shorten(shown)} is not a decimal number")
+    sign, whole, part, exponent = match[1], match[2], match[3] or "", match[4]
+    if len(whole) + len(part) > MAX_DIGITS:
+        raise InputError(f"a number of {len(whole) + len(part)} digits (at most {MAX_DIGITS} are read)")
+    shift = 0
+    if exponent is not None:
+        if len(exponent.lstrip("+-0")) > 6 or abs(int(exponent)) > MAX_EXPONENT:
+            raise InputError(f"the exponent of {_shorten(text.strip())} is beyond ±{MAX_EXPONENT}")
+        shift = int(exponent)
+    mantissa = int(whole + part)
+    return (-mantissa if sign == "-" else mantissa), shift - len(part)
+
+
+def parse_rational(text: str) -> Fraction:
+    """Reads ``0.3``, ``1e-5``, ``36/255`` or ``m*2^e`` as the exact rational that it denotes."""
+    stripped = text.strip()
+    dyadic = _DYADIC.fullmatch(stripped) if len(stripped) <= MAX_DIGITS else None
+    if dyadic is not None:
+        if len(dyadic[2]) > 7 or abs(int(dyadic[2])) > MAX_BINARY_EXPONENT:
+            raise InputError(f"the exponent of {_shorten(stripped)} is beyond ±{MAX_BINARY_EXPONENT}")
+        return _times_power_of_two(int(dyadic[1]), int(dyadic[2]))
+    top, slash, bottom = stripped.partition("/")
+    value = _decimal_fraction(top)
+    if not slash:
+        return value
+    divisor = _decimal_fraction(bottom)
+    if divisor == 0:
+        raise InputError(f"{_shorten(stripped)} divides by zero")
+    return value / divisor
+
+
+def as_fraction(value: object) -> Fraction:
+    """The exact rational of a string, an int, a Fraction, or a (numpy) float: a float is its binary value."""
+    if isinstance(value, str):
+        return parse_rational(value)
+    if isinstance(value, bool | np.bool_):
+        raise InputError(f"{value!r} is a truth value, not a number")
+    if isinstance(value, numbers.Rational):
+        return Fraction(int(value.numerator), int(value.denominator))
+    if isinstance(value, np.floating):
+        # An 80-bit float does not fit into Python's: as_integer_ratio is exact for every numpy float.
+        if not np.isfinite(value):
+            raise InputError(f"{value} is not a finite number")
+        return Fraction(*value.as_integer_ratio())
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise InputError(f"{value} is not a finite number")
+        return Fraction(value)
+    raise InputError(f"{value!r} of type {type(value).__name__} is not a real number")
+
+
+def _decimal_fraction(text: str) -> Fraction:
+    mantissa, exponent = parse_decimal(text)
+    return Fraction(mantissa * 10**exponent) if exponent >= 0 else Fraction(mantissa, 10**-exponent)
+
+
+def _times_power_of_two(mantissa: int, exponent: int) -> Fraction:
+    return Fraction(mantissa << exponent) if exponent >= 0 else Fraction(mantissa, 1 << -exponent)
+
+
+def _shorten(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:30] + "…")
+
+
+# -- directed rounding -----------------------------------------------------------------------------------------------
+
+
+def round_up(x: Fraction, bits: int) -> Fraction:
+    """The least dyadic with a `bits`-bit mantissa that is >= x.
+
+    Guarantees: x <= result <= x·(1 + 2^(1-bits)) for x >= 0; monotone in x, because the set of `bits`-bit dyadics does
+    not depend on x.
+    """
+    return -round_down(-x, bits)
+
+
+def round_down(x: Fraction, bits: int) -> Fraction:
+    """The greatest dyadic with a `bits`-bit mantissa that is <= x; monotone in x."""
+    if x == 0:
+        return Fraction(0)
+    # bit lengths bracket log2|x| within 1, so the quotient below has `bits` or bits + 1 bits; cut the superfluous one.
+    shift = bits - (abs(x.numerator).bit_length() - x.denominator.bit_length())
+    top, bottom = x.numerator, x.denominator
+    mantissa = (top << shift) // bottom if shift >= 0 else top // (bottom << -shift)
+    excess = max(0, abs(mantissa).bit_length() - bits)
+    # Floor of a floor is the floor. A carry to 2^bits (negative x) leaves a power of two, which has a 1-bit mantissa.
+    return _times_power_of_two(mantissa >> excess, excess - shift)
+
+
+def float_below(x: Fraction) -> float:
+    """The greatest float64 strictly below x > 0 (0.0 if there is none above zero), and inf for nothing.
+
+    Strict, so that a radius reported this way satisfies the strict inequality that defines "certified".
+    """
+    if x <= 0:
+        return 0.0
+    try:
+        nearest = x.numerator / x.denominator  # correctly rounded by Python, also for huge integers
+    except OverflowError:
+        nearest = math.inf
+    return nearest if nearest < x else math.nextafter(nearest, 0.0)
+
+
+def decimal_upper(x: Fraction, digits: int = 17) -> str:
+    """A decimal of `digits` significant digits, >= x >= 0: for people to read."""
+    return _decimal(x, digits, up=True)
+
+
+def decimal_lower(x: Fraction, digits: int = 17) -> str:
+    """A decimal of `digits` significant digits, <= x, for x >= 0."""
+    return _decimal(x, digits, up=False)
+
+
+def _decimal(x: Fraction, digits: int, *, up: bool) -> str:
+    if x < 0:
+        raise ValueError("decimals for people are written of bounds, which are not negative")
+    if x == 0:
+        return "0"
+    # 10^point <= x < 10^(point+1): estimated from bit lengths, then settled exactly.
+    point = math.floor((x.numerator.bit_length() - x.denominator.bit_length()) * math.log10(2))
+    while x >= Fraction(10) ** (point + 1):
+        point += 1
+    while x < Fraction(10) ** point:
+        point -= 1
+    scaled = x * Fraction(10) ** (digits - 1 - point)
+    whole = -(-scaled.numerator // scaled.denominator) if up else scaled.numerator // scaled.denominator
+    if whole == 10**digits:  # rounded up to the next power of ten
+        whole, point = whole // 10, point + 1
+    text = str(whole)
+    if -5 <= point < digits:
+        text = text[: point + 1] + "." + text[point + 1 :] if point >= 0 else "0." + "0" * (-point - 1) + text
+        return text.rstrip("0").rstrip(".")
+    mantissa = (text[0] + "." + text[1:]).rstrip("0").rstrip(".")
+    return f"{mantissa}e{point:+d}"
+
+
+def format_exact(x: Fraction) -> str:
+    """The exact value as ``m*2^e`` if it is dyadic, else as ``p/q``; `parse_rational` reads both back."""
+    bottom = x.denominator
+    if bottom & (bottom - 1):
+        return f"{x.numerator}/{bottom}"
+    if x == 0:
+        return "0*2^0"
+    zeros = (x.numerator & -x.numerator).bit_length() - 1
+    return f"{x.numerator >> zeros}*2^{zeros - (bottom.bit_length() - 1)}"
+
+
+def shortest_exact(x: Fraction) -> str:
+    """The exact value as people write it: a decimal if it has a short one, else ``p/q``; ``≈`` marks what is too long."""
+    if max(abs(x.numerator), x.denominator).bit_length() > 1_000:
+        return f"≈{'-' if x < 0 else ''}{decimal_upper(abs(x))}"
+    for digits in range(20):
+        if (x * 10**digits).denominator == 1:
+            whole = str(abs((x * 10**digits).numerator)).rjust(digits + 1, "0")
+            text = f"{whole[: len(whole) - digits]}.{whole[len(whole) - digits :]}" if digits else whole
+            return f"-{text}" if x < 0 else text
+    return f"{x.numerator}/{x.denominator}"
+
+
+# -- exact matrices --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class RationalMatrix:
+    """A matrix of rationals: an integer array over one common denominator.
+
+    Invariants: `numerators` is a two-dimensional, non-empty object array of Python ints that nobody writes to;
+    `denominator` >= 1. Entry (i, j) is numerators[i, j] / denominator.
+    """
+
+    numerators: IntegerArray
+    denominator: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        rows, columns = self.numerators.shape
+        return rows, columns
+
+    def __getitem__(self, index: tuple[int, int]) -> Fraction:
+        return Fraction(self.numerators[index], self.denominator)
+
+    def __eq__(self, other: object) -> bool:
+        """The same rationals, however they are scaled."""
+        if not isinstance(other, RationalMatrix):
+            return NotImplemented
+        return self.shape == other.shape and bool(
+            np.all(self.numerators * other.denominator == other.numerators * self.denominator)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def is_zero(self) -> bool:
+        return not np.any(self.numerators)
+
+    def row(self, index: int) -> RationalMatrix:
+        return RationalMatrix(self.numerators[index : index + 1], self.denominator)
+
+    def transposed(self) -> RationalMatrix:
+        return RationalMatrix(self.numerators.T, self.denominator)
+
+    def scaled_floats(self) -> npt.NDArray[np.float64]:
+        """Floats near entries/(largest entry): in [-1, 1], whatever the scale. For untrusted guesses only."""
+        largest = max(map(abs, self.numerators.flat), default=0) or 1
+        return (self.numerators / largest).astype(np.float64)
+
+    @staticmethod
+    def from_floats(array: npt.NDArray[Any]) -> RationalMatrix:
+        """The exact binary values of a two-dimensional float or integer array.
+
+        Requires: every entry finite (the caller has the better error message).
+        """
+        if array.dtype.kind in "iu":
+            return RationalMatrix(_frozen(array.astype(object)), 1)
+        mantissas, exponents = np.frexp(array.astype(np.float64))
+        integers = np.ldexp(mantissas, 53).astype(np.int64)  # exact: |mantissa| < 1 has 53 bits
+        exponents = exponents.astype(np.int64) - 53
+        nonzero = integers != 0
+        if not nonzero.any():
+            return RationalMatrix(_frozen(integers.astype(object)), 1)
+        low_bit = (integers & -integers)[nonzero]
+        zeros = np.frexp(low_bit.astype(np.float64))[1] - 1  # a power of two is exact in float64
+        lowest = min(0, int((exponents[nonzero] + zeros).min()))
+        shifts = np.where(nonzero, exponents - lowest, 0)
+        # A negative shift drops only trailing zero bits: lowest is at most exponent + zeros.
+        numerators = np.where(
+            shifts >= 0,
+            integers.astype(object) << np.maximum(shifts, 0).astype(object),
+            integers.astype(object) >> np.maximum(-shifts, 0).astype(object),
+        )
+        return RationalMatrix(_frozen(numerators), 1 << -lowest)
+
+    @staticmethod
+    def from_decimals(rows: Sequence[Sequence[tuple[int, int]]]) -> RationalMatrix:
+        """From rows of ``(mantissa, exponent)`` pairs of `parse_decimal`, all rows equally long."""
+        lowest = min(0, min(exponent for row in rows for _, exponent in row))
+        powers = {exponent: 10 ** (exponent - lowest) for exponent in {e for row in rows for _, e in row}}
+        return RationalMatrix.from_integers(
+            [[mantissa * powers[exponent] for mantissa, exponent in row] for row in rows], 10**-lowest
+        )
+
+    @staticmethod
+    def from_fractions(rows: Sequence[Sequence[Fraction]]) -> RationalMatrix:
+        denominator = math.lcm(*(x.denominator for row in rows for x in row))
+        return RationalMatrix.from_integers(
+            [[x.numerator * (denominator // x.denominator) for x in row] for row in rows], denominator
+        )
+
+    @staticmethod
+    def from_integers(rows: Sequence[Iterable[int]], denominator: int = 1) -> RationalMatrix:
+        listed = [list(row) for row in rows]
+        numerators = np.empty((len(listed), len(listed[0])), dtype=object)
+        for index, row in enumerate(listed):
+            numerators[index, :] = row
+        return RationalMatrix(_frozen(numerators), denominator)
+
+
+def _frozen(array: IntegerArray) -> IntegerArray:
+    array.setflags(write=False)
+    return array

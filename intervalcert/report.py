@@ -1,0 +1,114 @@
+"""Tables for people. Numbers are rounded outward, also here: a table must not say less than the bound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from intervalcert.artifacts import Bounds
+from intervalcert.auditing import AuditReport
+from intervalcert.batch import Summary
+from intervalcert.rational import decimal_lower, decimal_upper
+
+__all__ = ["audit_table", "bounds_tables", "excess_text", "percent", "print_data", "summary_table"]
+
+_MOST_CLASSES = 16
+"""A margin matrix of more classes is summed up in a line instead."""
+
+
+def print_data(renderable: RenderableType) -> None:
+    """To standard output; wide enough that a pipe does not wrap it."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    console.print(renderable)
+
+
+def percent(part: float) -> str:
+    return f"{100 * part:.2f} %"
+
+
+def excess_text(upper: Fraction, lower: Fraction) -> str:
+    """How far the upper bound is above the lower one, as a part of it: the true norm lies between them."""
+    if upper == lower:
+        return "exact"
+    if lower == 0:
+        return "unknown"
+    return "+" + decimal_upper(upper / lower - 1, 2)
+
+
+def bounds_tables(bounds: Bounds) -> Group:
+    """Layers, margins, and whatever a reader must know about how they were found."""
+    layers = Table(title="Operator norm of each layer", title_justify="left")
+    for name in ("layer", "shape", "activation", "lower", "upper", "tightness", "steps", "computed by"):
+        layers.add_column(name, justify="left" if name in {"activation", "computed by"} else "right", no_wrap=True)
+    for index, (layer, activation) in enumerate(zip(bounds.layers, bounds.activations, strict=True)):
+        layers.add_row(
+            str(index),
+            f"{layer.shape[0]} x {layer.shape[1]}",
+            activation or "(logits)",
+            decimal_lower(layer.lower, 10),
+            decimal_upper(layer.upper, 10),
+            excess_text(layer.upper, layer.lower),
+            str(layer.iterations),
+            layer.computed_by,
+        )
+    notes = [f"layer {i}: {reason}" for i, layer in enumerate(bounds.layers) for reason in layer.refused]
+    notes += [f"margins: {reason}" for reason in bounds.margins.refused]
+    parts: list[RenderableType] = [layers, _margins(bounds.margins.matrix)]
+    if notes:
+        parts.append(Text("Recomputed because:\n  " + "\n  ".join(notes)))
+    names = ", ".join(source.name for source in bounds.sources)
+    parts.append(
+        Text(f"Bounds of {names} over the reals (L2 distance of inputs), {bounds.method.margins} of {bounds.method.norms} norms")
+    )
+    return Group(*parts)
+
+
+def _margins(matrix: Sequence[Sequence[Fraction]]) -> RenderableType:
+    classes = len(matrix)
+    pairs = [(matrix[i][j], i, j) for j in range(classes) for i in range(j)]
+    if classes > _MOST_CLASSES:
+        (least, i, j), (most, k, m) = min(pairs), max(pairs)
+        return Text(
+            f"Margin Lipschitz bounds of {len(pairs)} pairs of classes: from {decimal_upper(least, 6)} ({i}, {j}) "
+            f"to {decimal_upper(most, 6)} ({k}, {m})"
+        )
+    table = Table(title="Margin Lipschitz bound of each pair of classes", title_justify="left")
+    table.add_column("", justify="right")
+    for j in range(classes):
+        table.add_column(str(j), justify="right", no_wrap=True)
+    for i, row in enumerate(matrix):
+        table.add_row(str(i), *("·" if i == j else decimal_upper(x, 5) for j, x in enumerate(row)))
+    return table
+
+
+def summary_table(summary: Summary, eps: str, semantics: str) -> Table:
+    """What a run of certify found."""
+    table = Table(show_header=False, box=None)
+    table.add_row("certified", f"{summary.certified} of {summary.total}", percent(summary.certified / summary.total))
+    if summary.accuracy is not None and summary.vra is not None:
+        table.add_row("accuracy", "", percent(summary.accuracy))
+        table.add_row("VRA", "right and certified", percent(summary.vra))
+    table.add_row("eps", eps, "L2, input space")
+    table.add_row("semantics", semantics, "given logits are taken as exact")
+    table.add_row("decided exactly", str(summary.exactly), "too close for the filter")
+    return table
+
+
+def audit_table(report: AuditReport) -> Group:
+    """All claims counted; the ones that failed by name."""
+    confirmed = len(report.claims) - len(report.unconfirmed)
+    parts: list[RenderableType] = [Text(f"{confirmed} of {len(report.claims)} claimed bounds confirmed by exact arithmetic")]
+    if report.unconfirmed:
+        table = Table(title="Not confirmed", title_justify="left")
+        for name in ("claim", "claimed", "exact"):
+            table.add_column(name, justify="left" if name == "claim" else "right")
+        for claim in report.unconfirmed:
+            table.add_row(claim.what, decimal_lower(claim.claimed), decimal_upper(claim.exact))
+        parts.append(table)
+    return Group(*parts)

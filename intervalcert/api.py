@@ -29,7 +29,7 @@ def compute_bounds(
     iterations: Iterations = "auto",
     *,
     prec: int = DEFAULT_PREC,
-    on_step: Callable[[int], None] = lambda layer: None,
+    on_step: Callable[[int], None] = lambda _: None,
 ) -> Bounds:
     """Sound bounds of every layer's operator norm and of every margin's Lipschitz constant.
 
@@ -80,7 +80,7 @@ def certify_outputs(
     return certify_all(certifier, outputs, radii, on_output)
 
 
-def audit(bounds: Bounds, network: Network, on_step: Callable[[int], None] = lambda layer: None) -> AuditReport:
+def audit(bounds: Bounds, network: Network, on_step: Callable[[int], None] = lambda _: None) -> AuditReport:
     """Recomputes the bounds of `network` with exact rationals and compares every claim.
 
     Raises: InputError if the bounds were computed from another model.

@@ -66,7 +66,7 @@ class Bounds:
         return Bounds(
             layers=found.layers,
             margins=found.margins,
-            activations=tuple(layer.activation and layer.activation.name for layer in network.layers),
+            activations=network.activations,
             sources=network.sources,
             method=method,
             versions=_versions(),

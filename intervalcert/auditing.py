@@ -45,18 +45,18 @@ def check_same_model(bounds: Bounds, network: Network) -> None:
     if len(claimed) > len(found) == 1:
         raise InputError(f"the bounds were computed with biases from {claimed[1].name}: give that file too (--biases)")
     if [source.sha256 for source in claimed] != [source.sha256 for source in found]:
-        names = ", ".join(source.name for source in claimed)
+        given, recorded = (", ".join(source.name for source in sources) for sources in (found, claimed))
         raise InputError(
-            f"the bounds are of another model: the sha256 of {', '.join(source.name for source in found)} is not the one "
-            f"recorded for {names}. Give that very file, or compute the bounds anew"
+            f"the bounds are of another model: the sha256 of {given} is not the one recorded for {recorded}. "
+            "Give that very file, or compute the bounds anew"
         )
     shapes = [layer.weights.shape for layer in network.layers]
     if [layer.shape for layer in bounds.layers] != shapes:
         raise InputError(f"the bounds list layers of other shapes than the model's {shapes}")
-    activations = tuple(layer.activation and layer.activation.name for layer in network.layers)
-    if bounds.activations != activations:
+    if bounds.activations != network.activations:
         raise InputError(
-            f"the bounds are for the activations {bounds.activations}, the model was read with {activations}"
+            f"the bounds are for the activations {bounds.activations}, the model was read with {network.activations} "
+            "(see --activation)"
         )
 
 
@@ -64,7 +64,7 @@ def audit_bounds(
     bounds: Bounds,
     network: Network,
     reference: Backend[Any],
-    on_step: Callable[[int], None] = lambda layer: None,
+    on_step: Callable[[int], None] = lambda _: None,
 ) -> AuditReport:
     """Recomputes every bound on the reference backend, with the iterations that each layer claims.
 

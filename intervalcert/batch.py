@@ -20,7 +20,7 @@ from intervalcert.errors import InputError, UsageError
 from intervalcert.files import atomic_writer, read_text
 from intervalcert.loaders.numpy_files import open_array
 from intervalcert.network import exact_matrix
-from intervalcert.rational import as_fraction, decimal_lower, parse_rational
+from intervalcert.rational import RationalVector, as_fraction, decimal_lower, parse_decimal, parse_rational
 
 __all__ = [
     "RADIUS_COLUMNS",
@@ -35,14 +35,12 @@ __all__ = [
     "verdicts_as_csv",
 ]
 
-Row = tuple[Fraction, ...]
-
 
 @dataclass(frozen=True)
 class Outputs:
     """Logits, one row per output, all equally long, and the radius of each row where the file carries one."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[RationalVector, ...]
     radii: tuple[Fraction, ...] | None = None
 
 
@@ -53,15 +51,16 @@ def outputs_of(array: npt.ArrayLike) -> Outputs:
     """From an array: one output per row, or a single output. Floats are taken at their exact binary value."""
     found = np.asarray(array)
     if found.dtype.kind in "OUS":  # Fractions, or decimals as text
-        listed = np.atleast_2d(found)
-        return Outputs(tuple(tuple(as_fraction(x) for x in row) for row in listed.tolist()))
+        if found.ndim > 2 or not found.size:
+            raise InputError(f"the outputs: an array of shape {found.shape} where a non-empty matrix is expected")
+        listed = np.atleast_2d(found).tolist()
+        return Outputs(tuple(RationalVector.from_fractions([as_fraction(x) for x in row]) for row in listed))
     return _rows_of(np.atleast_2d(found), "the outputs")
 
 
 def _rows_of(array: npt.NDArray[Any], what: str) -> Outputs:
     exact = exact_matrix(array, what)
-    d = exact.denominator
-    return Outputs(tuple(tuple(Fraction(n, d) for n in row) for row in exact.numerators.tolist()))
+    return Outputs(tuple(RationalVector(tuple(row), exact.denominator) for row in exact.numerators.tolist()))
 
 
 def read_outputs(path: str | Path) -> Outputs:
@@ -69,7 +68,7 @@ def read_outputs(path: str | Path) -> Outputs:
     path = Path(path)
     if path.suffix.lower() == ".npy":
         return _rows_of(open_array(path), str(path))
-    rows: list[Row] = []
+    rows: list[RationalVector] = []
     radii: list[Fraction | None] = []
     for number, line in _lines(path):
         if not rows and not radii and _is_header(line):
@@ -107,14 +106,14 @@ def _is_name(cell: str) -> bool:
     return False
 
 
-def _parse_line(line: str) -> tuple[Row, Fraction | None]:
+def _parse_line(line: str) -> tuple[RationalVector, Fraction | None]:
     logits, radius = line, None
     parts = line.rsplit(maxsplit=1)
     if len(parts) == 2 and not parts[0].endswith(","):
         logits, radius = parts[0], parse_rational(parts[1])
         if radius < 0:
             raise InputError(f"the radius {parts[1]} is negative")
-    return tuple(parse_rational(cell) for cell in logits.split(",")), radius
+    return RationalVector.from_decimals([parse_decimal(cell) for cell in logits.split(",")]), radius
 
 
 def read_labels(path: str | Path, count: int, classes: int) -> tuple[int, ...]:

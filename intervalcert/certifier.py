@@ -7,7 +7,8 @@ Only proof counts. The inequality is strict, so equal logits are not certified, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -15,11 +16,9 @@ from typing import Any
 from intervalcert.errors import InputError, UndecidedError
 from intervalcert.fallback import settle
 from intervalcert.protocol import Backend, Truth
-from intervalcert.rational import float_below, shortest_exact
+from intervalcert.rational import RationalVector, float_below, shortest_exact
 
-__all__ = ["Certifier", "Verdict", "largest_radius", "winner"]
-
-Row = Sequence[Fraction]
+__all__ = ["Certifier", "Verdict", "winner"]
 
 
 @dataclass(frozen=True)
@@ -38,9 +37,9 @@ class Verdict:
     exactly: bool = False
 
 
-def winner(logits: Row) -> int:
+def winner(logits: RationalVector) -> int:
     """The first index of the maximum."""
-    return max(range(len(logits)), key=lambda i: (logits[i], -i))
+    return logits.numerators.index(max(logits.numerators))
 
 
 class Certifier:
@@ -50,38 +49,36 @@ class Certifier:
     exact rationals, so the verdict is always the one of exact arithmetic.
     """
 
-    def __init__(self, margins: Sequence[Row], rungs: Sequence[Backend[Any]]) -> None:
+    def __init__(self, margins: Sequence[Sequence[Fraction]], rungs: Sequence[Backend[Any]]) -> None:
         self._margins = margins
         self._rungs = rungs
-        self._converted: dict[Backend[Any], list[list[Any]]] = {}
+        self._limits: dict[Backend[Any], tuple[Fraction, list[list[Any]]]] = {}
 
-    def verdict(self, logits: Row, eps: Fraction, index: int = 0) -> Verdict:
-        """Requires: eps >= 0 and as many finite logits as classes (InputError otherwise)."""
-        self._check(logits, eps, index)
-        top = winner(logits)
-        settled = settle(self._rungs, lambda backend: self._certified(backend, logits, top, eps))
-        return Verdict(
-            index, top, settled.value, float_below_radius(logits, self._margins, top), bool(settled.refused)
-        )
-
-    def _check(self, logits: Row, eps: Fraction, index: int) -> None:
+    def verdict(self, logits: RationalVector, eps: Fraction, index: int = 0) -> Verdict:
+        """Raises: InputError unless eps >= 0 and there are as many logits as classes."""
         if len(logits) != len(self._margins):
             raise InputError(
                 f"output {index} has {len(logits)} logits, but the bounds are of a model with {len(self._margins)}"
             )
         if eps < 0:
             raise InputError(f"output {index}: a radius must not be negative, and this one is {shortest_exact(eps)}")
+        top = winner(logits)
+        settled = settle(self._rungs, lambda backend: self._certified(backend, logits, top, eps))
+        radius = self._supremum(logits, top)
+        return Verdict(
+            index=index,
+            argmax=top,
+            certified=settled.value,
+            radius=math.inf if radius is None else float_below(radius),
+            exactly=bool(settled.refused),
+        )
 
-    def _certified(self, backend: Backend[Any], logits: Row, top: int, eps: Fraction) -> bool:
+    def _certified(self, backend: Backend[Any], logits: RationalVector, top: int, eps: Fraction) -> bool:
         """Raises: UndecidedError if some comparison stays open and none fails."""
-        margins = self._margins_on(backend)
-        radius = backend.scalar(eps)
-        y = [backend.scalar(value) for value in logits]
+        limits = self._limits_at(backend, eps)
         undecided = False
-        for i in range(len(y)):
-            if i == top:  # the winner is left out by index, never by value
-                continue
-            holds: Truth = (radius * margins[i][top]).less(y[top] - y[i])
+        for i, lead in _leads(logits, top):
+            holds: Truth = limits[i][top].less(backend.scalar(Fraction(lead, logits.denominator)))
             if holds is Truth.FALSE:
                 return False
             undecided |= holds is Truth.UNKNOWN
@@ -89,25 +86,32 @@ class Certifier:
             raise UndecidedError("a margin too close to call")
         return True
 
-    def _margins_on(self, backend: Backend[Any]) -> list[list[Any]]:
-        """The margins as values of a number system: converted once, not once per output."""
-        if backend not in self._converted:
-            self._converted[backend] = [[backend.scalar(bound) for bound in row] for row in self._margins]
-        return self._converted[backend]
+    def _limits_at(self, backend: Backend[Any], eps: Fraction) -> list[list[Any]]:
+        """eps·L, computed once for a run of outputs at the same radius."""
+        known = self._limits.get(backend)
+        if known is None or known[0] != eps:
+            radius = backend.scalar(eps)
+            known = eps, [[radius * backend.scalar(bound) for bound in row] for row in self._margins]
+            self._limits[backend] = known
+        return known[1]
+
+    def _supremum(self, logits: RationalVector, top: int) -> Fraction | None:
+        """The supremum of the certified radii: min over i of (y_j - y_i)/L[i][j]. None if it is infinite.
+
+        A tie gives 0: then no radius is certified. Where L is 0 the lead cannot change, so it limits nothing.
+        """
+        least: tuple[int, int] | None = None  # a numerator and a denominator: cross products compare without gcds
+        for i, lead in _leads(logits, top):
+            if lead == 0:
+                return Fraction(0)
+            bound = self._margins[i][top]
+            over, under = lead * bound.denominator, bound.numerator
+            if under and (least is None or over * least[1] < least[0] * under):
+                least = over, under
+        return None if least is None else Fraction(least[0], least[1] * logits.denominator)
 
 
-def largest_radius(logits: Row, margins: Sequence[Row], top: int) -> Fraction | None:
-    """The supremum of the certified radii: min over i of (y_j - y_i)/L[i][j]. None if it is infinite.
-
-    A tie gives 0: then no radius is certified. Where L is 0 the lead cannot change: it limits nothing, unless it is 0.
-    """
-    leads = [(logits[top] - logits[i], margins[i][top]) for i in range(len(logits)) if i != top]
-    if any(lead == 0 for lead, _ in leads):
-        return Fraction(0)
-    return min((lead / bound for lead, bound in leads if bound), default=None)
-
-
-def float_below_radius(logits: Row, margins: Sequence[Row], top: int) -> float:
-    """`largest_radius`, rounded strictly down to a float."""
-    radius = largest_radius(logits, margins, top)
-    return float("inf") if radius is None else float_below(radius)
+def _leads(logits: RationalVector, top: int) -> Iterator[tuple[int, int]]:
+    """(i, numerator of y_top - y_i) for every i but the winner: left out by index, never by value."""
+    best = logits.numerators[top]
+    return ((i, best - other) for i, other in enumerate(logits.numerators) if i != top)

@@ -184,9 +184,15 @@ def _certify(arguments: argparse.Namespace) -> int:
     summary = summarise(verdicts, labels)
     eps = _common(radii, arguments.eps)
     if arguments.json:
-        shown = {"certified": summary.certified, "total": summary.total, "eps": eps}
-        shown |= {"accuracy": summary.accuracy, "vra": summary.vra}
-        shown |= {"decided_exactly": summary.exactly, "semantics": bounds.semantics}
+        shown = {
+            "certified": summary.certified,
+            "total": summary.total,
+            "eps": eps,
+            "accuracy": summary.accuracy,
+            "vra": summary.vra,
+            "decided_exactly": summary.exactly,
+            "semantics": bounds.semantics,
+        }
         print(json.dumps(shown))
     else:
         from intervalcert.report import print_data, summary_table
@@ -288,7 +294,7 @@ def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
 def _layer_progress(what: str, layers: int) -> Iterator[Callable[[int], None]]:
     """A bar that counts layers and names the step within the layer."""
     if not sys.stderr.isatty():
-        yield lambda layer: None
+        yield lambda _: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

@@ -42,7 +42,7 @@ def run_demo() -> Group:
         Text(f"A reader of noisy seven-segment digits: a ReLU network {widths}, {_ITERATIONS} Gram steps per layer.\n"),
         _comparison(bounds["exact"], bounds["arb"]),
         _verdicts(bounds, seconds),
-        Text("\nNext: intervalcert bounds MODEL -o bounds.json, then intervalcert certify bounds.json OUTPUTS --eps 0.25"),
+        Text("\nNext: intervalcert bounds MODEL -o bounds.json; intervalcert certify bounds.json OUTPUTS --eps 0.25"),
     )
 
 
@@ -51,8 +51,7 @@ def _comparison(exact: Bounds, arb: Bounds) -> Table:
     for name in ("bound", "exact", "arb", "arb above exact by", "holds"):
         table.add_column(name, justify="left" if name in {"bound", "holds"} else "right", no_wrap=True)
     pairs = [
-        (f"norm of layer {i}", e.upper, a.upper)
-        for i, (e, a) in enumerate(zip(exact.layers, arb.layers, strict=True))
+        (f"norm of layer {i}", e.upper, a.upper) for i, (e, a) in enumerate(zip(exact.layers, arb.layers, strict=True))
     ]
     margins = [(e, a) for i in range(exact.classes) for j in range(i) for e, a in [_pair(exact, arb, i, j)]]
     worst = max(margins, key=lambda pair: pair[1] / pair[0] if pair[0] else 1)
@@ -82,9 +81,7 @@ def _verdicts(bounds: dict[str, Bounds], seconds: dict[str, float]) -> Table:
         labels = read_labels(DATA / "segments_labels.txt", len(verdicts), bounds[name].classes)
         found = summarise(verdicts, labels)
         share = f"{found.certified} ({percent(found.certified / found.total)})"
-        table.add_row(
-            name, f"{seconds[name]:.2f} s", share, percent(found.accuracy or 0), percent(found.vra or 0)
-        )
+        table.add_row(name, f"{seconds[name]:.2f} s", share, percent(found.accuracy or 0), percent(found.vra or 0))
         certified.append({v.index for v in verdicts if v.certified})
     if not certified[1] <= certified[0]:
         raise SoundnessError("arb certifies an output that exact does not")

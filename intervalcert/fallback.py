@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, Generic, TypeVar
 
 from intervalcert.errors import InconclusiveError
@@ -34,7 +33,7 @@ class Settled(Generic[T]):
 def is_sharp(x: Scalar) -> bool:
     """Whether the set is a point, or a relative width of at most 2^-20 separates its ends."""
     lower, upper = x.lower(), x.upper()
-    return (upper - lower) * 2**SHARP_BITS <= max(abs(lower), abs(upper), Fraction(0))
+    return (upper - lower) * (1 << SHARP_BITS) <= max(abs(lower), abs(upper))
 
 
 def settle(

@@ -41,7 +41,7 @@ def read_limited(path: Path, limit: int = MAX_FILE_BYTES) -> bytes:
         size = os.fstat(file.fileno()).st_size
         data = file.read(limit + 1) if size <= limit else b""
     if size > limit or len(data) > limit:
-        raise InputError(f"{path} is larger than {limit // 2**20} MiB, more than is read of a text file (numpy files may be)")
+        raise InputError(f"{path} is larger than {limit // 2**20} MiB: text of that size is not read, numpy files are")
     if not data.strip():
         raise InputError(f"{path} is empty")
     return data
@@ -61,7 +61,10 @@ def read_text(path: Path) -> str:
 def sha256_of(path: Path) -> str:
     """The hash of a file, read piece by piece."""
     with open_input(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        digest = hashlib.sha256()
+        while chunk := file.read(2**20):
+            digest.update(chunk)
+        return digest.hexdigest()
 
 
 @contextlib.contextmanager

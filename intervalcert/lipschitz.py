@@ -42,7 +42,7 @@ def layer_bounds(
     network: Network,
     rungs: Sequence[Backend[Any]],
     iterations: Sequence[Iterations],
-    on_step: Callable[[int], None] = lambda layer: None,
+    on_step: Callable[[int], None] = lambda _: None,
 ) -> tuple[LayerBound, ...]:
     """A bound of every layer's operator norm; `iterations` has one entry per layer."""
     return tuple(
@@ -86,7 +86,7 @@ def network_bounds(
     network: Network,
     rungs: Sequence[Backend[Any]],
     iterations: Sequence[Iterations],
-    on_step: Callable[[int], None] = lambda layer: None,
+    on_step: Callable[[int], None] = lambda _: None,
 ) -> NetworkBounds:
     """The whole first stage on one ladder of number systems."""
     layers = layer_bounds(network, rungs, iterations, on_step)

@@ -107,6 +107,11 @@ class Network:
     def outputs(self) -> int:
         return self.layers[-1].weights.shape[0]
 
+    @property
+    def activations(self) -> tuple[str | None, ...]:
+        """The name of each layer's activation; None for the last."""
+        return tuple(None if layer.activation is None else layer.activation.name for layer in self.layers)
+
     @staticmethod
     def of(
         weights: Sequence[RationalMatrix],
@@ -167,7 +172,7 @@ def _content(layers: Sequence[Layer]) -> Source:
             if part is None:
                 digest.update(b"none;")
                 continue
-            numbers = ",".join(f"{Fraction(n, part.denominator)}" for n in part.numerators.flat)
+            numbers = ",".join(f"{Fraction(n, part.denominator)}" for n in part.numerators.ravel().tolist())
             digest.update(f"{part.shape}:{numbers};".encode())
         digest.update(f"{layer.activation}|".encode())
     return Source("(in memory)", digest.hexdigest())

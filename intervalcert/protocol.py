@@ -5,9 +5,9 @@ A value of a backend denotes a *set* of reals: a single rational (`exact`), a ba
     THE LAW (inclusion).  For every operation f of these protocols with the enclosure F that a backend computes:
                           if x is in X and y is in Y, then f(x, y) is in F(X, Y).
 
-The mathematics of the program (`norms`, `lipschitz`, `certifier`) is written once over these protocols. On `exact` every
-set is a point and the run is the reference. On any other backend, by induction over the law, each intermediate set
-contains the point of the reference run that has the same `prec`. Hence, with no tolerance:
+The mathematics (`norms`, `lipschitz`, `certifier`) is written once over these protocols. On `exact` every set is a
+point and the run is the reference. On any other backend, by induction over the law, each intermediate set contains the
+point of the reference run that has the same `prec`. Hence, with no tolerance:
 
                           upper(result on any backend)  >=  result on `exact`.
 

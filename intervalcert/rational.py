@@ -16,6 +16,7 @@ import numbers
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation, Overflow
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -30,6 +31,7 @@ __all__ = [
     "MAX_EXPONENT",
     "IntegerArray",
     "RationalMatrix",
+    "RationalVector",
     "as_fraction",
     "decimal_lower",
     "decimal_upper",
@@ -178,35 +180,23 @@ def float_below(x: Fraction) -> float:
 
 def decimal_upper(x: Fraction, digits: int = 17) -> str:
     """A decimal of `digits` significant digits, >= x >= 0: for people to read."""
-    return _decimal(x, digits, up=True)
+    return _decimal(x, digits, ROUND_CEILING)
 
 
 def decimal_lower(x: Fraction, digits: int = 17) -> str:
     """A decimal of `digits` significant digits, <= x, for x >= 0."""
-    return _decimal(x, digits, up=False)
+    return _decimal(x, digits, ROUND_FLOOR)
 
 
-def _decimal(x: Fraction, digits: int, *, up: bool) -> str:
+def _decimal(x: Fraction, digits: int, rounding: str) -> str:
     if x < 0:
         raise ValueError("decimals for people are written of bounds, which are not negative")
-    if x == 0:
-        return "0"
-    # 10^point <= x < 10^(point+1): estimated from bit lengths, then settled exactly.
-    point = math.floor((x.numerator.bit_length() - x.denominator.bit_length()) * math.log10(2))
-    while x >= Fraction(10) ** (point + 1):
-        point += 1
-    while x < Fraction(10) ** point:
-        point -= 1
-    scaled = x * Fraction(10) ** (digits - 1 - point)
-    whole = -(-scaled.numerator // scaled.denominator) if up else scaled.numerator // scaled.denominator
-    if whole == 10**digits:  # rounded up to the next power of ten
-        whole, point = whole // 10, point + 1
-    text = str(whole)
-    if -5 <= point < digits:
-        text = text[: point + 1] + "." + text[point + 1 :] if point >= 0 else "0." + "0" * (-point - 1) + text
-        return text.rstrip("0").rstrip(".")
-    mantissa = (text[0] + "." + text[1:]).rstrip("0").rstrip(".")
-    return f"{mantissa}e{point:+d}"
+    # Conversion of integers is exact, and `decimal` rounds the quotient correctly in the direction of its context.
+    context = Context(prec=digits, rounding=rounding, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[InvalidOperation, Overflow])
+    value = context.divide(Decimal(x.numerator), Decimal(x.denominator))
+    text = f"{value:f}" if value == 0 or -5 <= value.adjusted() < digits else f"{value:e}"
+    mantissa, e, exponent = text.partition("e")
+    return (mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa) + e + exponent
 
 
 def format_exact(x: Fraction) -> str:
@@ -221,7 +211,7 @@ def format_exact(x: Fraction) -> str:
 
 
 def shortest_exact(x: Fraction) -> str:
-    """The exact value as people write it: a decimal if it has a short one, else ``p/q``; ``≈`` marks what is too long."""
+    """The exact value as people write it: a short decimal, else ``p/q``; ``≈`` marks what is too long to write."""
     if max(abs(x.numerator), x.denominator).bit_length() > 1_000:
         return f"≈{'-' if x < 0 else ''}{decimal_upper(abs(x))}"
     for digits in range(20):
@@ -233,6 +223,28 @@ def shortest_exact(x: Fraction) -> str:
 
 
 # -- exact matrices --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RationalVector:
+    """Rationals over one common denominator >= 1, at least one of them: the logits of one output."""
+
+    numerators: tuple[int, ...]
+    denominator: int
+
+    def __len__(self) -> int:
+        return len(self.numerators)
+
+    @staticmethod
+    def from_decimals(items: Sequence[tuple[int, int]]) -> RationalVector:
+        """From the ``(mantissa, exponent)`` pairs of `parse_decimal`."""
+        lowest = min(0, min(exponent for _, exponent in items))
+        return RationalVector(tuple(m * 10 ** (e - lowest) for m, e in items), 10**-lowest)
+
+    @staticmethod
+    def from_fractions(items: Sequence[Fraction]) -> RationalVector:
+        denominator = math.lcm(*(x.denominator for x in items))
+        return RationalVector(tuple(x.numerator * (denominator // x.denominator) for x in items), denominator)
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,8 +287,9 @@ class RationalMatrix:
 
     def scaled_floats(self) -> npt.NDArray[np.float64]:
         """Floats near entries/(largest entry): in [-1, 1], whatever the scale. For untrusted guesses only."""
-        largest = max(map(abs, self.numerators.flat), default=0) or 1
-        return (self.numerators / largest).astype(np.float64)
+        largest = max(map(abs, self.numerators.ravel().tolist())) or 1
+        # Python's division of integers is correctly rounded, however large they are.
+        return np.asarray(self.numerators / largest, dtype=np.float64)
 
     @staticmethod
     def from_floats(array: npt.NDArray[Any]) -> RationalMatrix:

@@ -62,9 +62,9 @@ def bounds_tables(bounds: Bounds) -> Group:
     parts: list[RenderableType] = [layers, _margins(bounds.margins.matrix)]
     if notes:
         parts.append(Text("Recomputed because:\n  " + "\n  ".join(notes)))
-    names = ", ".join(source.name for source in bounds.sources)
+    names, method = ", ".join(source.name for source in bounds.sources), bounds.method
     parts.append(
-        Text(f"Bounds of {names} over the reals (L2 distance of inputs), {bounds.method.margins} of {bounds.method.norms} norms")
+        Text(f"Bounds of {names} over the reals, L2 distance of inputs, {method.margins} of {method.norms} norms")
     )
     return Group(*parts)
 
@@ -103,7 +103,7 @@ def summary_table(summary: Summary, eps: str, semantics: str) -> Table:
 def audit_table(report: AuditReport) -> Group:
     """All claims counted; the ones that failed by name."""
     confirmed = len(report.claims) - len(report.unconfirmed)
-    parts: list[RenderableType] = [Text(f"{confirmed} of {len(report.claims)} claimed bounds confirmed by exact arithmetic")]
+    parts: list[RenderableType] = [Text(f"{confirmed} of {len(report.claims)} claims confirmed by exact arithmetic")]
     if report.unconfirmed:
         table = Table(title="Not confirmed", title_justify="left")
         for name in ("claim", "claimed", "exact"):

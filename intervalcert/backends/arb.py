@@ -8,8 +8,6 @@ by a ball around zero gives nan. So balls never leave this module bare.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -31,15 +29,20 @@ Ball = Any  # flint.arb; python-flint's own annotations are not complete enough 
 BallMatrix = Any  # flint.arb_mat
 
 
-@contextmanager
-def _working(bits: int) -> Iterator[None]:
+class _working:  # noqa: N801 - used as a statement: with _working(bits)
     """Sets FLINT's global precision and puts it back. (Another thread's change costs tightness, never soundness.)"""
-    before = flint.ctx.prec
-    flint.ctx.prec = bits
-    try:
-        yield
-    finally:
-        flint.ctx.prec = before
+
+    __slots__ = ("_before", "_bits")
+
+    def __init__(self, bits: int) -> None:
+        self._bits = bits
+
+    def __enter__(self) -> None:
+        self._before = flint.ctx.prec
+        flint.ctx.prec = self._bits
+
+    def __exit__(self, *_: object) -> None:
+        flint.ctx.prec = self._before
 
 
 def _dyadic(x: Ball) -> Fraction:

@@ -55,7 +55,7 @@ def gram(a: IntegerArray) -> IntegerArray:
 
 def _limbs(a: IntegerArray) -> int:
     """How many limbs hold every entry with its sign: one bit more than the largest magnitude has."""
-    return max(map(int.bit_length, a.flat)) // _LIMB + 1
+    return max(map(int.bit_length, a.ravel().tolist())) // _LIMB + 1
 
 
 def _split(a: IntegerArray, limbs: int) -> npt.NDArray[np.float64]:

@@ -12,7 +12,7 @@ from intervalcert.auditing import AuditReport, audit_bounds
 from intervalcert.backends import DEFAULT_PREC, get_backend, ladder
 from intervalcert.batch import Outputs, certify_all, outputs_of
 from intervalcert.certifier import Certifier, Verdict
-from intervalcert.errors import InputError
+from intervalcert.errors import InputError, UsageError
 from intervalcert.lipschitz import network_bounds
 from intervalcert.network import Network
 from intervalcert.norms import Iterations
@@ -85,4 +85,8 @@ def audit(bounds: Bounds, network: Network, on_step: Callable[[int], None] = lam
 
     Raises: InputError if the bounds were computed from another model.
     """
-    return audit_bounds(bounds, network, get_backend("exact", bounds.method.prec), on_step)
+    try:
+        reference = get_backend("exact", bounds.method.prec)
+    except UsageError as error:
+        raise InputError(f"the bounds claim what cannot be recomputed: {error}") from None
+    return audit_bounds(bounds, network, reference, on_step)

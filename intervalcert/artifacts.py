@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -55,7 +55,7 @@ class Bounds:
     sources: tuple[Source, ...]
     method: Method
     semantics: str = "real"
-    versions: dict[str, str] = field(default_factory=dict, hash=False)
+    versions: tuple[tuple[str, str], ...] = ()
 
     @property
     def classes(self) -> int:
@@ -73,14 +73,15 @@ class Bounds:
         )
 
 
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in _LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+def _versions() -> tuple[tuple[str, str], ...]:
+    return (("python", platform.python_version()), *((name, _version_of(name)) for name in _LIBRARIES))
+
+
+def _version_of(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 # -- writing ---------------------------------------------------------------------------------------------------------
@@ -107,7 +108,7 @@ def _as_json(bounds: Bounds) -> dict[str, Any]:
             "norms": bounds.method.norms,
             "margins": bounds.method.margins,
         },
-        "versions": bounds.versions,
+        "versions": dict(bounds.versions),
         "layers": [
             {
                 "rows": layer.shape[0],
@@ -190,7 +191,7 @@ def _from_json(data: Any) -> Bounds:
             margins=_typed(method["margins"], str, "margins"),
         ),
         semantics="real",
-        versions={str(k): str(v) for k, v in data["versions"].items()},
+        versions=tuple((str(name), str(number)) for name, number in data["versions"].items()),
     )
 
 

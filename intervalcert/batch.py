@@ -49,7 +49,10 @@ class Outputs:
 
 def outputs_of(array: npt.ArrayLike) -> Outputs:
     """From an array: one output per row, or a single output. Floats are taken at their exact binary value."""
-    found = np.asarray(array)
+    try:
+        found = np.asarray(array)
+    except ValueError as error:
+        raise InputError(f"the outputs are not one row of logits each, all equally long: {error}") from None
     if found.dtype.kind in "OUS":  # Fractions, or decimals as text
         if found.ndim > 2 or not found.size:
             raise InputError(f"the outputs: an array of shape {found.shape} where a non-empty matrix is expected")

@@ -52,7 +52,7 @@ class Certifier:
     def __init__(self, margins: Sequence[Sequence[Fraction]], rungs: Sequence[Backend[Any]]) -> None:
         self._margins = margins
         self._rungs = rungs
-        self._limits: dict[Backend[Any], tuple[Fraction, list[list[Any]]]] = {}
+        self._limits: dict[Backend[Any], tuple[Fraction, dict[int, list[Any]]]] = {}
 
     def verdict(self, logits: RationalVector, eps: Fraction, index: int = 0) -> Verdict:
         """Raises: InputError unless eps >= 0 and there are as many logits as classes."""
@@ -75,10 +75,10 @@ class Certifier:
 
     def _certified(self, backend: Backend[Any], logits: RationalVector, top: int, eps: Fraction) -> bool:
         """Raises: UndecidedError if some comparison stays open and none fails."""
-        limits = self._limits_at(backend, eps)
+        limits = self._limits_of(backend, eps, top)
         undecided = False
         for i, lead in _leads(logits, top):
-            holds: Truth = limits[i][top].less(backend.scalar(Fraction(lead, logits.denominator)))
+            holds: Truth = limits[i].less(backend.scalar(Fraction(lead, logits.denominator)))
             if holds is Truth.FALSE:
                 return False
             undecided |= holds is Truth.UNKNOWN
@@ -86,14 +86,15 @@ class Certifier:
             raise UndecidedError("a margin too close to call")
         return True
 
-    def _limits_at(self, backend: Backend[Any], eps: Fraction) -> list[list[Any]]:
-        """eps·L, computed once for a run of outputs at the same radius."""
-        known = self._limits.get(backend)
-        if known is None or known[0] != eps:
+    def _limits_of(self, backend: Backend[Any], eps: Fraction, top: int) -> list[Any]:
+        """eps·L[i][top] for every i, remembered for a run of outputs at the same radius."""
+        if backend not in self._limits or self._limits[backend][0] != eps:
+            self._limits[backend] = eps, {}
+        columns = self._limits[backend][1]
+        if top not in columns:
             radius = backend.scalar(eps)
-            known = eps, [[radius * backend.scalar(bound) for bound in row] for row in self._margins]
-            self._limits[backend] = known
-        return known[1]
+            columns[top] = [radius * backend.scalar(row[top]) for row in self._margins]
+        return columns[top]
 
     def _supremum(self, logits: RationalVector, top: int) -> Fraction | None:
         """The supremum of the certified radii: min over i of (y_j - y_i)/L[i][j]. None if it is infinite.

@@ -17,7 +17,7 @@ import numpy as np
 from intervalcert.errors import SoundnessError, UsageError
 from intervalcert.fallback import describe, is_sharp, settle
 from intervalcert.protocol import Backend, Matrix, S, Scalar
-from intervalcert.rational import RationalMatrix, decimal_lower, decimal_upper, round_up
+from intervalcert.rational import RationalMatrix, decimal_lower, decimal_upper, round_down, round_up
 
 __all__ = [
     "AUTO_GAIN",
@@ -40,6 +40,10 @@ MAX_ITERATIONS = 40
 
 AUTO_GAIN = Fraction(1, 100_000)
 """`auto` stops when a step lowers the bound by less than this part of it. The excess left is then about as much."""
+
+LOWER_SLACK = Fraction(1, 2**40)
+"""Lower bounds are stated this part below what was found. They rest on a vector guessed in floats, which differs from one
+machine to the next by some 1e-15: with the slack, an audit elsewhere confirms them."""
 
 
 # -- square roots ----------------------------------------------------------------------------------------------------
@@ -231,7 +235,7 @@ def layer_bound(
     upper, steps, lower = settled.value
     return LayerBound(
         shape=weights.shape,
-        lower=lower,
+        lower=round_down(lower * (1 - LOWER_SLACK), settled.backend.prec),
         # On `exact` the bound is a dyadic of prec bits already; rounding is monotone, so it stays on the safe side.
         upper=round_up(upper.upper(), settled.backend.prec),
         iterations=steps,

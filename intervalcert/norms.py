@@ -42,8 +42,8 @@ AUTO_GAIN = Fraction(1, 100_000)
 """`auto` stops when a step lowers the bound by less than this part of it. The excess left is then about as much."""
 
 LOWER_SLACK = Fraction(1, 2**40)
-"""Lower bounds are stated this part below what was found. They rest on a vector guessed in floats, which differs from one
-machine to the next by some 1e-15: with the slack, an audit elsewhere confirms them."""
+"""Lower bounds are stated this part below what was found. They rest on a vector guessed in floats, which differs between
+machines by some 1e-15: with the slack, an audit elsewhere confirms them."""
 
 
 # -- square roots ----------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def norm_upper(
     Guarantees: every member of the result is at least ||M|| for the M enclosed by `matrix`. With n steps the
     overestimate is at most rank^(1/2^(n+1)), up to rounding of relative size 2^-prec.
 
-    The steps, from H_0 = M:     G_i = gram(H_{i-1})             r_i = frobenius_upper(G_i), or 1 if G_i = 0
+    The steps, from H_0 = M:     G_i = gram(H_{i-1})             r_i = frobenius_upper(G_i)
                                  H_i, e_i = rounded(G_i / r_i)   where e_i >= ||G_i/r_i - H_i||_F
     and the way back, v_n = frobenius_upper(H_n):      v_{i-1} = sqrt_upper(r_i·(v_i + e_i)).      Result: v_0.
 
@@ -132,13 +132,16 @@ def norm_upper(
     (gram takes H·Hᵀ or Hᵀ·H, both of norm ||H||²; on the symmetric H_1, H_2, … it is the square.)
     Tightness: G_n has the norm ||M||^(2^n) up to the factors r, and ||G||_F <= sqrt(rank)·||G||.
 
+    If M = 0 there is nothing to divide by: the iteration ends before its first step, and the Frobenius norm is 0.
     `auto` evaluates v_0 after each step and stops when it fell by less than `AUTO_GAIN`.
     """
     steps: list[tuple[S, S]] = []
     before = frobenius_upper(matrix, backend).upper() if iterations == "auto" else None
     for _ in range(MAX_ITERATIONS if iterations == "auto" else iterations):
         gram = matrix.gram()
-        scale = backend.scalar(Fraction(1)) if gram.is_zero() else frobenius_upper(gram, backend)
+        if gram.is_zero():  # undecided raises; and gram(H) = 0 only if H = 0
+            break
+        scale = frobenius_upper(gram, backend)
         matrix, moved_squared = gram.divided(scale).rounded(backend.prec)
         steps.append((scale, _sqrt_upper_of(moved_squared, backend)))
         on_step()

@@ -53,8 +53,8 @@ MAX_DIGITS = 4_096
 MAX_EXPONENT = 5_000
 """Largest decimal exponent in a file, either sign. float64 needs 324, 80-bit floats 4,951."""
 
-MAX_BINARY_EXPONENT = 200_000
-"""Largest binary exponent of an ``m*2^e`` in a bounds file; a product of many tiny layers needs more than one float."""
+MAX_BINARY_EXPONENT = 2_000_000
+"""Largest binary exponent of an ``m*2^e`` in a bounds file; a product of many extreme layers needs it."""
 
 _DECIMAL = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d+))?", re.ASCII)
 _DYADIC = re.compile(r"(-?\d+)\*2\^(-?\d+)", re.ASCII)

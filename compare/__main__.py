@@ -1,0 +1,63 @@
+"""``python -m compare NAME``: runs one part, or all; exits with 1 on any violation, 2 on usage, 3 on refused input."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+from pathlib import Path
+from time import perf_counter
+
+from rich.console import Console
+
+from compare.harness import Outcome, Setting, store
+from intervalcert.errors import InputError, IntervalcertError
+
+PARTS = ("cross", "seed", "unsound", "attack", "bench")
+
+
+def main(argv: list[str] | None = None) -> int:
+    here = Path(__file__).parent
+    parser = argparse.ArgumentParser(prog="python -m compare", description=__doc__)
+    parser.add_argument("name", choices=(*PARTS, "all"), help="which part")
+    parser.add_argument("--shared", type=Path, metavar="DIR", help="folder of the paper's files (default: ../shared)")
+    parser.add_argument("--out", type=Path, default=here / "out", metavar="DIR", help="results (default: compare/out)")
+    parser.add_argument("--short", action="store_true", help="a quick version of each part, as in the tests")
+    arguments = parser.parse_args(argv)
+    try:
+        setting = Setting(_shared(arguments.shared, here), arguments.out, arguments.short)
+        outcomes = [_run(name, setting) for name in (PARTS if arguments.name == "all" else (arguments.name,))]
+    except IntervalcertError as error:
+        print(f"compare: {error}", file=sys.stderr)
+        return 3
+    except KeyboardInterrupt:
+        print("compare: interrupted", file=sys.stderr)
+        return 130
+    return 1 if any(outcome.violations for outcome in outcomes) else 0
+
+
+def _shared(named: Path | None, here: Path) -> Path:
+    """The named folder must exist; the default one may be absent, and what needs it is then skipped."""
+    if named is not None and not named.is_dir():
+        raise InputError(f"{named} is not a folder: --shared names the folder that holds paper/ and data/")
+    return named or here.parent.parent / "shared"
+
+
+def _run(name: str, setting: Setting) -> Outcome:
+    console = Console() if Console().is_terminal else Console(width=160)
+    start = perf_counter()
+    outcome: Outcome = import_module(f"compare.{name}").run(setting)
+    outcome.data["seconds"] = round(perf_counter() - start, 1)
+    for shown in outcome.tables:
+        console.print(shown)
+    for reason in outcome.skipped:
+        console.print(f"skipped: {reason}")
+    for violation in outcome.violations:
+        console.print(f"VIOLATION: {violation}", markup=False)
+    path = store(outcome, setting)
+    console.print(f"{name}: {outcome.verdict} ({outcome.data['seconds']} s; {path})\n", markup=False)
+    return outcome
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,175 @@
+"""Certifiers that are broken on purpose, each in one place. A harness that does not catch them is worth nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from unittest.mock import patch
+
+from intervalcert import Network
+from intervalcert import norms as core
+from intervalcert.backends.exact import ExactBackend, ExactMatrix, ExactScalar
+from intervalcert.backends.generic import GenericMatrix
+from intervalcert.lipschitz import NetworkBounds, network_bounds
+from intervalcert.protocol import Truth
+from intervalcert.rational import RationalMatrix, RationalVector
+
+__all__ = ["BOUND_CONTROLS", "VERDICT_CONTROLS"]
+
+Matrix = tuple[tuple[Fraction, ...], ...]
+
+
+# -- numbers that are rounded toward zero, as floats without directed rounding would be ------------------------------
+
+
+def _toward_zero(x: Fraction, bits: int) -> Fraction:
+    if x == 0:
+        return x
+    scale = Fraction(2) ** (bits - x.numerator.bit_length() + x.denominator.bit_length())
+    return Fraction(int(x * scale)) / scale
+
+
+@dataclass(frozen=True)
+class _Truncated:
+    """A number of `bits` bits; every operation forgets what does not fit."""
+
+    value: Fraction
+    bits: int
+
+    def _of(self, value: Fraction) -> _Truncated:
+        return _Truncated(_toward_zero(value, self.bits), self.bits)
+
+    def __add__(self, other: _Truncated) -> _Truncated:
+        return self._of(self.value + other.value)
+
+    def __sub__(self, other: _Truncated) -> _Truncated:
+        return self._of(self.value - other.value)
+
+    def __mul__(self, other: _Truncated) -> _Truncated:
+        return self._of(self.value * other.value)
+
+    def __truediv__(self, other: _Truncated) -> _Truncated:
+        return self._of(self.value / other.value)
+
+    def lower(self) -> Fraction:
+        return self.value
+
+    def upper(self) -> Fraction:
+        return self.value
+
+    def less(self, other: _Truncated) -> Truth:
+        return Truth.of(proved=self.value < other.value, refuted=self.value >= other.value)
+
+
+@dataclass(frozen=True)
+class _TruncatingBackend:
+    prec: int
+    name = "rounds toward zero"
+    working_bits = None
+
+    def refined(self) -> None:
+        return None
+
+    def scalar(self, value: Fraction) -> _Truncated:
+        return _Truncated(_toward_zero(value, self.prec), self.prec)
+
+    def hull(self, lower: Fraction, upper: Fraction) -> _Truncated:
+        return self.scalar((lower + upper) / 2)
+
+    def matrix(self, data: RationalMatrix) -> GenericMatrix[_Truncated]:
+        return GenericMatrix.of(self, data)
+
+
+# -- an exact backend whose rounding step is broken ------------------------------------------------------------------
+
+
+class _WithoutError(ExactMatrix):
+    """Cuts entries off toward zero and reports that nothing was lost."""
+
+    def rounded(self, bits: int) -> tuple[ExactMatrix, ExactScalar]:
+        cut = abs(self.numerators << bits) // self.denominator
+        signs = (self.numerators > 0).astype(int) - (self.numerators < 0).astype(int)
+        return _WithoutError(cut * signs.astype(object), 1 << bits), ExactScalar(Fraction(0))
+
+    def gram(self) -> ExactMatrix:
+        product = super().gram()
+        return _WithoutError(product.numerators, product.denominator)
+
+    def divided(self, divisor: ExactScalar) -> ExactMatrix:
+        quotient = super().divided(divisor)
+        return _WithoutError(quotient.numerators, quotient.denominator)
+
+
+class _WithoutWidening(ExactMatrix):
+    """Leaves the rounding step out: more digits than the reference keeps, so it falls below it."""
+
+    def rounded(self, bits: int) -> tuple[ExactMatrix, ExactScalar]:
+        return super().rounded(bits + 40)
+
+    def gram(self) -> ExactMatrix:
+        product = super().gram()
+        return _WithoutWidening(product.numerators, product.denominator)
+
+    def divided(self, divisor: ExactScalar) -> ExactMatrix:
+        quotient = super().divided(divisor)
+        return _WithoutWidening(quotient.numerators, quotient.denominator)
+
+
+@dataclass(frozen=True)
+class _WithMatrix(ExactBackend):
+    """The exact backend with another kind of matrix."""
+
+    kind: type[ExactMatrix] = ExactMatrix
+
+    def matrix(self, data: RationalMatrix) -> ExactMatrix:
+        return self.kind(data.numerators, data.denominator)
+
+
+def _run(network: Network, backend: object, iterations: int) -> NetworkBounds:
+    return network_bounds(network, (backend,), [iterations] * len(network.layers))  # type: ignore[arg-type]
+
+
+def _truncating(network: Network, prec: int, iterations: int) -> NetworkBounds:
+    return _run(network, _TruncatingBackend(prec), iterations)
+
+
+def _without_error(network: Network, prec: int, iterations: int) -> NetworkBounds:
+    return _run(network, _WithMatrix(prec, _WithoutError), iterations)
+
+
+def _without_widening(network: Network, prec: int, iterations: int) -> NetworkBounds:
+    return _run(network, _WithMatrix(prec, _WithoutWidening), iterations)
+
+
+def _roots_from_below(network: Network, prec: int, iterations: int) -> NetworkBounds:
+    with patch.object(core, "sqrt_upper", core.sqrt_lower):
+        return _run(network, ExactBackend(prec), iterations)
+
+
+BOUND_CONTROLS: dict[str, Callable[[Network, int, int], NetworkBounds]] = {
+    "rounding toward zero": _truncating,
+    "dropping the truncation error": _without_error,
+    "dropping the widening": _without_widening,
+    "a square root from below": _roots_from_below,
+}
+
+
+# -- verdicts --------------------------------------------------------------------------------------------------------
+
+
+def _winner_by_value(margins: Matrix, logits: RationalVector, eps: Fraction) -> bool:
+    """Leaves out every class whose logit equals the largest: the tie-masking fault of a published certifier."""
+    y = [Fraction(n, logits.denominator) for n in logits.numerators]
+    j = y.index(max(y))
+    return all(y[j] - y[i] > eps * margins[i][j] for i in range(len(y)) if y[i] != y[j])
+
+
+def _eps_as_float(margins: Matrix, logits: RationalVector, eps: Fraction) -> bool:
+    """Reads 0.3 as the float next to it, which is below."""
+    y = [Fraction(n, logits.denominator) for n in logits.numerators]
+    j = y.index(max(y))
+    return all(y[j] - y[i] > Fraction(float(eps)) * margins[i][j] for i in range(len(y)) if i != j)
+
+
+VERDICT_CONTROLS = {"excluding the winner by value": _winner_by_value, "eps read as a float": _eps_as_float}

@@ -1,0 +1,223 @@
+"""Backend against backend: every interval result must be at least the exact one. No tolerance, anywhere.
+
+The same checks are run over deliberately broken variants (`compare.controls`): each must be caught, else the harness
+itself is blind and the run fails.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+
+from compare.controls import BOUND_CONTROLS, VERDICT_CONTROLS
+from compare.corpus import Item, corpus
+from compare.harness import Outcome, Setting, table
+from intervalcert import Network, load_model
+from intervalcert.backends import backend_names, get_backend, ladder
+from intervalcert.certifier import Certifier
+from intervalcert.errors import InconclusiveError, SoundnessError
+from intervalcert.lipschitz import NetworkBounds, network_bounds
+from intervalcert.rational import RationalVector
+
+__all__ = ["Compute", "Decide", "bound_violations", "plainly_certified", "run", "verdict_violations"]
+
+Compute = Callable[[Network, int, int], NetworkBounds]
+"""(network, prec, iterations) -> bounds"""
+Matrix = tuple[tuple[Fraction, ...], ...]
+Decide = Callable[[Matrix, RationalVector, Fraction], bool]
+"""(margins, logits, eps) -> certified?"""
+
+SETTINGS = ((64, 11), (16, 3), (24, 6), (128, 12), (64, 0))
+"""(prec, iterations)"""
+
+
+def on_backend(name: str) -> Compute:
+    """One number system without fallback: what it cannot settle is reported as such, not handed on."""
+
+    def compute(network: Network, prec: int, iterations: int) -> NetworkBounds:
+        return network_bounds(network, (get_backend(name, prec),), [iterations] * len(network.layers))
+
+    return compute
+
+
+# -- bounds ----------------------------------------------------------------------------------------------------------
+
+
+def bound_violations(found: NetworkBounds, exact: NetworkBounds) -> list[str]:
+    """Where an upper bound is below the exact one, or a lower bound above it."""
+    wrong = []
+    for index, (a, e) in enumerate(zip(found.layers, exact.layers, strict=True)):
+        if a.upper < e.upper:
+            wrong.append(f"norm of layer {index}: {a.upper} < {e.upper}")
+        if a.lower > e.lower:
+            wrong.append(f"lower bound of layer {index}: {a.lower} > {e.lower}")
+    for i, (row, reference) in enumerate(zip(found.margins.matrix, exact.margins.matrix, strict=True)):
+        wrong += [f"margin {i},{j}: {a} < {e}" for j, (a, e) in enumerate(zip(row, reference, strict=True)) if a < e]
+    return wrong
+
+
+def excesses(found: NetworkBounds, exact: NetworkBounds) -> Iterator[float]:
+    """By which part each margin is above the exact one."""
+    for row, reference in zip(found.margins.matrix, exact.margins.matrix, strict=True):
+        yield from (float(a / e - 1) for a, e in zip(row, reference, strict=True) if e)
+
+
+@dataclass
+class Tally:
+    """What one backend did over the corpus."""
+
+    runs: int = 0
+    inconclusive: int = 0
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.excess: list[float] = []
+
+
+# -- verdicts --------------------------------------------------------------------------------------------------------
+
+
+def plainly_certified(margins: Matrix, logits: RationalVector, eps: Fraction) -> bool:
+    """The definition, word for word, in rationals: the reference that certifiers are checked against."""
+    y = [Fraction(n, logits.denominator) for n in logits.numerators]
+    j = next(i for i, value in enumerate(y) if value == max(y))
+    return all(y[j] - y[i] > eps * margins[i][j] for i in range(len(y)) if i != j)
+
+
+def outputs_near_the_edge(margins: Matrix, seed: int) -> Iterator[tuple[RationalVector, Fraction]]:
+    """Ties, and outputs whose lead is exactly eps·L, or a hair above or below it, besides ordinary ones."""
+    rng = np.random.default_rng([seed, 5])
+    classes = len(margins)
+    for eps in (Fraction(0), Fraction(3, 10), Fraction(1, 10**9), Fraction(36, 255)):
+        yield RationalVector((0,) * classes, 1), eps
+        j = int(rng.integers(classes))
+        for hair in (Fraction(0), Fraction(1, 10**40), -Fraction(1, 10**40)):
+            edge = [-eps * (margins[i][j] + hair) if i != j else Fraction(0) for i in range(classes)]
+            yield RationalVector.from_fractions(edge), eps
+        ordinary = [Fraction(float(x)) * max(map(max, margins)) for x in rng.standard_normal(classes)]
+        yield RationalVector.from_fractions(ordinary), eps
+
+
+def verdict_violations(decide: Decide, margins: Matrix, seed: int) -> list[str]:
+    """Where a decision differs from the definition."""
+    return [
+        f"eps {eps}, logits {logits.numerators}/{logits.denominator}: not what the definition says"
+        for logits, eps in outputs_near_the_edge(margins, seed)
+        if decide(margins, logits, eps) != plainly_certified(margins, logits, eps)
+    ]
+
+
+def on_ladder(name: str) -> Decide:
+    """The certifier with the rational fallback that starts on one number system."""
+    rungs = ladder(name)
+    return lambda margins, logits, eps: Certifier(margins, rungs).verdict(logits, eps).certified
+
+
+# -- the run ---------------------------------------------------------------------------------------------------------
+
+
+def run(setting: Setting) -> Outcome:
+    outcome = Outcome("cross")
+    path = setting.paper_file("mnist_8x128.txt")
+    if path is None:
+        outcome.skipped.append("the paper's MNIST model is absent (--shared)")
+    items = list(corpus(load_model(path) if path else None, short=setting.short))
+    tallies: dict[str, Tally] = defaultdict(Tally)
+    for item in setting.progress(items, "cross", len(items)):
+        _check(item, tallies, outcome)
+    caught = _controls([item for item in items if item.small][:40], outcome)
+    _report(outcome, tallies, caught, len(items))
+    return outcome
+
+
+def _check(item: Item, tallies: dict[str, Tally], outcome: Outcome) -> None:
+    for prec, iterations in SETTINGS if item.small else SETTINGS[:1]:
+        where = f"{item.name}, prec {prec}, {iterations} iterations"
+        exact = _timed(on_backend("exact"), tallies["exact"], item.network, prec, iterations)
+        if exact is None:
+            outcome.violations.append(f"{where}: exact is inconclusive")
+            continue
+        for name in backend_names():
+            if name == "exact" or (name == "mpmath" and _is_large(item)):
+                continue
+            try:
+                found = _timed(on_backend(name), tallies[name], item.network, prec, iterations)
+            except SoundnessError as error:
+                outcome.violations.append(f"{where}, {name}: {error}")
+                continue
+            if found is not None:
+                outcome.violations += [f"{where}, {name}: {wrong}" for wrong in bound_violations(found, exact)]
+                tallies[name].excess.extend(excesses(found, exact))
+    for name in backend_names():
+        wrong = verdict_violations(on_ladder(name), exact.margins.matrix if exact else (), len(item.name))
+        outcome.violations += [f"{item.name}, certified on {name}: {what}" for what in wrong]
+
+
+def _is_large(item: Item) -> bool:
+    """Pure Python would take a quarter of an hour for the paper's model."""
+    return any(min(layer.weights.shape) > 64 for layer in item.network.layers)
+
+
+def _timed(compute: Compute, tally: Tally, network: Network, prec: int, iterations: int) -> NetworkBounds | None:
+    start = perf_counter()
+    tally.runs += 1
+    try:
+        return compute(network, prec, iterations)
+    except InconclusiveError:
+        tally.inconclusive += 1
+        return None
+    finally:
+        tally.seconds += perf_counter() - start
+
+
+def _controls(items: list[Item], outcome: Outcome) -> dict[str, int]:
+    """How often each broken variant is caught by the very checks above; never is a violation."""
+    caught: dict[str, int] = {}
+    for name, broken in BOUND_CONTROLS.items():
+        caught[name] = 0
+        for item in items:
+            exact = on_backend("exact")(item.network, 16, 5)
+            try:
+                caught[name] += len(bound_violations(broken(item.network, 16, 5), exact))
+            except SoundnessError:
+                caught[name] += 1  # its lower bound contradicted its upper bound: caught as well
+            except InconclusiveError:
+                continue
+    for name, decide in VERDICT_CONTROLS.items():
+        caught[name] = 0
+        for seed, item in enumerate(items):
+            margins = on_backend("exact")(item.network, 64, 3).margins.matrix
+            caught[name] += len(verdict_violations(decide, margins, seed))
+    outcome.violations += [f"the control '{name}' was not caught" for name, times in caught.items() if not times]
+    return caught
+
+
+def _report(outcome: Outcome, tallies: dict[str, Tally], caught: dict[str, int], items: int) -> None:
+    shown = table(
+        f"{items} networks; every bound against exact", "backend", "runs", "inconclusive", "median excess", "worst", "s"
+    )
+    outcome.data["items"] = items
+    outcome.data["backends"] = {}
+    for name, tally in tallies.items():
+        middle, worst = (median(tally.excess), max(tally.excess)) if tally.excess else (0.0, 0.0)
+        shown.add_row(
+            name, str(tally.runs), str(tally.inconclusive), f"{middle:.1e}", f"{worst:.1e}", f"{tally.seconds:.1f}"
+        )
+        outcome.data["backends"][name] = {
+            "runs": tally.runs,
+            "inconclusive": tally.inconclusive,
+            "median_excess": middle,
+            "worst_excess": worst,
+            "seconds": tally.seconds,
+        }
+    controls = table("Negative controls: broken on purpose, and caught", "control", "violations reported")
+    for name, times in caught.items():
+        controls.add_row(name, str(times))
+    outcome.data["controls"] = caught
+    outcome.tables += [shown, controls]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+import numpy as np
 import numpy.typing as npt
 
 from intervalcert.artifacts import Bounds, Method
@@ -48,7 +49,9 @@ def compute_bounds(
     return Bounds.of(network, found, Method(backend, prec, rungs[0].working_bits, str(iterations)))
 
 
-def certify(bounds: Bounds, outputs: npt.ArrayLike, eps: Radius | Sequence[Radius]) -> tuple[Verdict, ...]:
+def certify(
+    bounds: Bounds, outputs: npt.ArrayLike, eps: Radius | Sequence[Radius] | npt.NDArray[np.floating]
+) -> tuple[Verdict, ...]:
     """A verdict for each output: does every input within L2 distance eps have the same winner?
 
     Guarantees: `certified` only if y_j - y_i > eps·L[i][j] holds in exact arithmetic for every i but the winner j.
@@ -58,7 +61,7 @@ def certify(bounds: Bounds, outputs: npt.ArrayLike, eps: Radius | Sequence[Radiu
         eps: one radius, or one per output. The text "0.3" is 3/10; the float 0.3 is its binary value.
     """
     found = outputs_of(outputs)
-    if isinstance(eps, Sequence) and not isinstance(eps, str):
+    if isinstance(eps, Sequence | np.ndarray) and not isinstance(eps, str):
         radii = [as_fraction(x) for x in eps]
         if len(radii) != len(found.rows):
             raise InputError(f"{len(found.rows)} outputs, but {len(radii)} radii")

@@ -20,7 +20,7 @@ from intervalcert.errors import InputError, UsageError
 from intervalcert.files import atomic_writer, read_text
 from intervalcert.loaders.numpy_files import open_array
 from intervalcert.network import exact_matrix
-from intervalcert.rational import RationalVector, as_fraction, decimal_lower, parse_decimal, parse_rational
+from intervalcert.rational import RationalVector, as_rows, decimal_lower, parse_decimal, parse_rational
 
 __all__ = [
     "RADIUS_COLUMNS",
@@ -48,17 +48,10 @@ class Outputs:
 
 
 def outputs_of(array: npt.ArrayLike) -> Outputs:
-    """From an array: one output per row, or a single output. Floats are taken at their exact binary value."""
-    try:
-        found = np.asarray(array)
-    except ValueError as error:
-        raise InputError(f"the outputs are not one row of logits each, all equally long: {error}") from None
-    if found.dtype.kind in "OUS":  # Fractions, or decimals as text
-        if found.ndim > 2 or not found.size:
-            raise InputError(f"the outputs: an array of shape {found.shape} where a non-empty matrix is expected")
-        listed = np.atleast_2d(found).tolist()
-        return Outputs(tuple(RationalVector.from_fractions([as_fraction(x) for x in row]) for row in listed))
-    return _rows_of(np.atleast_2d(found), "the outputs")
+    """From an array or a list: one output per row, or a single output. Each number is taken at its exact value."""
+    if not hasattr(array, "__array__"):
+        return Outputs(tuple(map(RationalVector.from_fractions, as_rows(array, "the outputs"))))
+    return _rows_of(np.atleast_2d(np.asarray(array)), "the outputs")
 
 
 def _rows_of(array: npt.NDArray[Any], what: str) -> Outputs:

@@ -9,13 +9,12 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from intervalcert.errors import InputError
-from intervalcert.rational import RationalMatrix
+from intervalcert.rational import RationalMatrix, as_rows
 
 __all__ = ["ACTIVATIONS", "Activation", "Layer", "Network", "Source", "activation", "exact_bias", "exact_matrix"]
 
@@ -135,18 +134,19 @@ class Network:
     def from_arrays(
         weights: Sequence[npt.ArrayLike], biases: Sequence[npt.ArrayLike | None] | None = None, *, between: str = "relu"
     ) -> Network:
-        """From numpy arrays (outputs x inputs) of floats or integers, each entry taken at its exact binary value."""
+        """From numpy arrays or lists of rows (outputs x inputs), each entry taken at its exact value."""
         return Network.of(
-            [exact_matrix(np.asarray(w), f"the weights of layer {i}") for i, w in enumerate(weights)],
-            None
-            if biases is None
-            else [None if b is None else exact_bias(np.asarray(b), i) for i, b in enumerate(biases)],
+            [exact_matrix(w, f"the weights of layer {i}") for i, w in enumerate(weights)],
+            None if biases is None else [None if b is None else exact_bias(b, i) for i, b in enumerate(biases)],
             between=between,
         )
 
 
-def exact_matrix(array: npt.NDArray[Any], what: str) -> RationalMatrix:
-    """A two-dimensional array of finite floats (16, 32, 64 bits) or integers as exact rationals."""
+def exact_matrix(values: npt.ArrayLike, what: str) -> RationalMatrix:
+    """A two-dimensional array of finite floats (16, 32, 64 bits) or integers, or a list of rows, as exact rationals."""
+    if not hasattr(values, "__array__"):
+        return RationalMatrix.from_fractions(as_rows(values, what))
+    array = np.asarray(values)
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
         raise InputError(f"{what}: numbers of type {array.dtype} (float16, float32, float64 or integers are read)")
     if array.ndim != 2 or 0 in array.shape:
@@ -157,11 +157,18 @@ def exact_matrix(array: npt.NDArray[Any], what: str) -> RationalMatrix:
     return RationalMatrix.from_floats(array)
 
 
-def exact_bias(array: npt.NDArray[Any], index: int) -> RationalMatrix:
+def exact_bias(values: npt.ArrayLike, index: int) -> RationalMatrix:
     """A vector of biases as one exact column."""
+    what = f"the bias of layer {index}"
+    if not hasattr(values, "__array__"):
+        rows = as_rows(values, what)
+        if len(rows) != 1:
+            raise InputError(f"{what}: {len(rows)} rows where a vector is expected")
+        return RationalMatrix.from_fractions(rows).transposed()
+    array = np.asarray(values)
     if array.ndim != 1:
-        raise InputError(f"the bias of layer {index}: an array of shape {array.shape} where a vector is expected")
-    return exact_matrix(array[:, None], f"the bias of layer {index}")
+        raise InputError(f"{what}: an array of shape {array.shape} where a vector is expected")
+    return exact_matrix(array[:, None], what)
 
 
 def _content(layers: Sequence[Layer]) -> Source:

@@ -42,8 +42,8 @@ AUTO_GAIN = Fraction(1, 100_000)
 """`auto` stops when a step lowers the bound by less than this part of it. The excess left is then about as much."""
 
 LOWER_SLACK = Fraction(1, 2**40)
-"""Lower bounds are stated this part below what was found. They rest on a vector guessed in floats, which differs between
-machines by some 1e-15: with the slack, an audit elsewhere confirms them."""
+"""Lower bounds are stated this part below what was found. They rest on a vector guessed in floats, which differs from
+machine to machine by some 1e-15: with the slack, an audit elsewhere confirms them."""
 
 
 # -- square roots ----------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ __all__ = [
     "RationalMatrix",
     "RationalVector",
     "as_fraction",
+    "as_rows",
     "decimal_lower",
     "decimal_upper",
     "float_below",
@@ -124,6 +125,23 @@ def as_fraction(value: object) -> Fraction:
             raise InputError(f"{value} is not a finite number")
         return Fraction(value)
     raise InputError(f"{value!r} of type {type(value).__name__} is not a real number")
+
+
+def as_rows(values: object, what: str) -> list[list[Fraction]]:
+    """Nested sequences of numbers (or one flat sequence: a single row), each number read by itself.
+
+    numpy must not see such a list first: of ``[2**53 + 1, 0.5]`` it makes floats, and of ``["0.1", 0.1]`` texts.
+    """
+    if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
+        raise InputError(f"{what}: {type(values).__name__} found where a non-empty array or list of rows is expected")
+    nested = [not isinstance(row, str) and isinstance(row, Sequence | np.ndarray) for row in values]
+    if any(nested) and not all(nested):
+        raise InputError(f"{what}: numbers and rows are mixed")
+    rows = [[as_fraction(x) for x in row] for row in (values if nested[0] else [values])]
+    for index, row in enumerate(rows):
+        if not row or len(row) != len(rows[0]):
+            raise InputError(f"{what}: row {index} has {len(row)} numbers, row 0 has {len(rows[0])}")
+    return rows
 
 
 def _decimal_fraction(text: str) -> Fraction:

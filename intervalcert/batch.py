@@ -20,7 +20,7 @@ from intervalcert.errors import InputError, UsageError
 from intervalcert.files import atomic_writer, read_text
 from intervalcert.loaders.numpy_files import open_array
 from intervalcert.network import exact_matrix
-from intervalcert.rational import RationalVector, as_rows, decimal_lower, parse_decimal, parse_rational
+from intervalcert.rational import RationalVector, as_rows, decimal_lower, parse_decimal, parse_rational, plain_array
 
 __all__ = [
     "RADIUS_COLUMNS",
@@ -49,9 +49,10 @@ class Outputs:
 
 def outputs_of(array: npt.ArrayLike) -> Outputs:
     """From an array or a list: one output per row, or a single output. Each number is taken at its exact value."""
-    if not hasattr(array, "__array__"):
+    found = plain_array(array)
+    if found is None:
         return Outputs(tuple(map(RationalVector.from_fractions, as_rows(array, "the outputs"))))
-    return _rows_of(np.atleast_2d(np.asarray(array)), "the outputs")
+    return _rows_of(np.atleast_2d(found), "the outputs")
 
 
 def _rows_of(array: npt.NDArray[Any], what: str) -> Outputs:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from intervalcert.errors import InputError
-from intervalcert.rational import RationalMatrix, as_rows
+from intervalcert.rational import RationalMatrix, as_rows, plain_array
 
 __all__ = ["ACTIVATIONS", "Activation", "Layer", "Network", "Source", "activation", "exact_bias", "exact_matrix"]
 
@@ -144,9 +144,9 @@ class Network:
 
 def exact_matrix(values: npt.ArrayLike, what: str) -> RationalMatrix:
     """A two-dimensional array of finite floats (16, 32, 64 bits) or integers, or a list of rows, as exact rationals."""
-    if not hasattr(values, "__array__"):
+    array = plain_array(values)
+    if array is None:
         return RationalMatrix.from_fractions(as_rows(values, what))
-    array = np.asarray(values)
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
         raise InputError(f"{what}: numbers of type {array.dtype} (float16, float32, float64 or integers are read)")
     if array.ndim != 2 or 0 in array.shape:
@@ -160,12 +160,12 @@ def exact_matrix(values: npt.ArrayLike, what: str) -> RationalMatrix:
 def exact_bias(values: npt.ArrayLike, index: int) -> RationalMatrix:
     """A vector of biases as one exact column."""
     what = f"the bias of layer {index}"
-    if not hasattr(values, "__array__"):
+    array = plain_array(values)
+    if array is None:
         rows = as_rows(values, what)
         if len(rows) != 1:
             raise InputError(f"{what}: {len(rows)} rows where a vector is expected")
         return RationalMatrix.from_fractions(rows).transposed()
-    array = np.asarray(values)
     if array.ndim != 1:
         raise InputError(f"{what}: an array of shape {array.shape} where a vector is expected")
     return exact_matrix(array[:, None], what)

@@ -40,6 +40,7 @@ __all__ = [
     "format_exact",
     "parse_decimal",
     "parse_rational",
+    "plain_array",
     "round_down",
     "round_up",
     "shortest_exact",
@@ -127,11 +128,18 @@ def as_fraction(value: object) -> Fraction:
     raise InputError(f"{value!r} of type {type(value).__name__} is not a real number")
 
 
+def plain_array(values: object) -> npt.NDArray[Any] | None:
+    """The array that `values` already is; None for lists and arrays of Python objects, which `as_rows` reads."""
+    array = np.asarray(values) if hasattr(values, "__array__") else None
+    return None if array is None or array.dtype.kind == "O" else array
+
+
 def as_rows(values: object, what: str) -> list[list[Fraction]]:
     """Nested sequences of numbers (or one flat sequence: a single row), each number read by itself.
 
     numpy must not see such a list first: of ``[2**53 + 1, 0.5]`` it makes floats, and of ``["0.1", 0.1]`` texts.
     """
+    values = values.tolist() if isinstance(values, np.ndarray) else values
     if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
         raise InputError(f"{what}: {type(values).__name__} found where a non-empty array or list of rows is expected")
     nested = [not isinstance(row, str) and isinstance(row, Sequence | np.ndarray) for row in values]

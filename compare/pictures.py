@@ -10,7 +10,7 @@ from compare.harness import Setting, require_folder
 if TYPE_CHECKING:
     from compare.seed import Point
 
-__all__ = ["axes", "curve", "save"]
+__all__ = ["axes", "curve", "growth", "save"]
 
 
 def axes(width: float = 7.0, height: float = 4.2) -> Any:
@@ -49,3 +49,19 @@ def curve(setting: Setting, points: list[Point], published: dict[int, dict[str, 
     ax.legend(lines, [line.get_label() for line in lines], loc="center right", fontsize=8)
     ax.set_title("The paper's MNIST model at eps = 0.3")
     return save(ax, setting, "seed_curve.png")
+
+
+def growth(setting: Setting, rows: list[dict[str, Any]]) -> Path | None:
+    """Seconds against the side of a square layer, double logarithmic."""
+    ax = axes()
+    if ax is None:
+        return None
+    for name, marker in (("numpy", "o"), ("arb", "^"), ("exact", "v")):
+        points = [
+            (r["shape"][0], r["seconds"][name]) for r in rows if len(set(r["shape"])) == 1 and name in r["seconds"]
+        ]
+        ax.loglog([p[0] for p in points], [p[1] for p in points], marker + "-", label=name)
+    ax.set_xlabel("side of a square layer")
+    ax.set_ylabel("seconds, 11 steps, one core")
+    ax.legend()
+    return save(ax, setting, "bench_growth.png")

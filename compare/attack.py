@@ -1,0 +1,169 @@
+"""An attack, to see how much room is left above what is certified, and that no certified point falls.
+
+Projected gradient ascent in L2 with momentum and restarts: for a point x with winner j and a target i it climbs
+y_i - y_j over ||x' - x|| <= eps. What it breaks is not robust, so the unbroken share is an upper limit for any sound
+certifier. The inputs range over all reals, as in the certificate: they are not clipped to [0, 1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from compare.corpus import bundled
+from compare.harness import Outcome, Setting, table
+from intervalcert import Network, certify, compute_bounds, load_model
+from intervalcert.demo import DATA
+
+__all__ = ["Campaign", "attack", "exact_logits", "forward", "run"]
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """How hard to try: gradient steps per attempt, how many runner-up classes, restarts from random points."""
+
+    steps: int = 30
+    targets: int = 3
+    restarts: int = 2
+    momentum: float = 0.75
+    seed: int = 1
+
+
+def forward(weights: Sequence[Floats], x: Floats) -> tuple[Floats, list[npt.NDArray[np.bool_]]]:
+    """Logits, and which neurons are active in each hidden layer."""
+    active = []
+    for w in weights[:-1]:
+        x = x @ w.T
+        active.append(x > 0)
+        x = np.where(active[-1], x, 0.0)
+    return x @ weights[-1].T, active
+
+
+def _gradient(weights: Sequence[Floats], active: Sequence[npt.NDArray[np.bool_]], direction: Floats) -> Floats:
+    """The gradient of <direction, logits> with respect to the inputs, row by row."""
+    g = direction @ weights[-1]
+    for w, mask in zip(reversed(weights[:-1]), reversed(active), strict=True):
+        g = np.where(mask, g, 0.0) @ w
+    return g
+
+
+def attack(weights: Sequence[Floats], x: Floats, eps: float, campaign: Campaign) -> dict[int, Floats]:
+    """For each point that falls: a perturbation within eps that changes its winner (in float64)."""
+    rng = np.random.default_rng(campaign.seed)
+    logits, _ = forward(weights, x)
+    order = np.argsort(-logits, axis=1, kind="stable")
+    winner = order[:, 0]
+    broken: dict[int, Floats] = {}
+    for restart in range(campaign.restarts):
+        for rank in range(1, 1 + min(campaign.targets, logits.shape[1] - 1)):
+            left = np.array([i for i in range(len(x)) if i not in broken])
+            if not left.size:
+                return broken
+            found = _climb(weights, x[left], winner[left], order[left, rank], eps, campaign, rng if restart else None)
+            broken |= {int(left[i]): delta for i, delta in found.items()}
+    return broken
+
+
+def _climb(
+    weights: Sequence[Floats],
+    x: Floats,
+    winner: npt.NDArray[np.intp],
+    target: npt.NDArray[np.intp],
+    eps: float,
+    campaign: Campaign,
+    rng: np.random.Generator | None,
+) -> dict[int, Floats]:
+    rows = np.arange(len(x))
+    direction = np.zeros((len(x), weights[-1].shape[0]))
+    direction[rows, target] = 1
+    direction[rows, winner] -= 1
+    # A hair inside the ball, so that rounding does not lead out of it.
+    radius = eps * (1 - 1e-9)
+    delta = np.zeros_like(x) if rng is None else _scaled(rng.standard_normal(x.shape), radius)
+    velocity = np.zeros_like(x)
+    broken: dict[int, Floats] = {}
+    for step in range(campaign.steps):
+        logits, active = forward(weights, x + delta)
+        for i in np.flatnonzero(np.argmax(logits, axis=1) != winner):
+            broken.setdefault(int(i), delta[i].copy())
+        velocity = campaign.momentum * velocity + _scaled(_gradient(weights, active, direction), 1.0)
+        length = 2.0 * radius * (1 - step / campaign.steps)
+        delta = delta + _scaled(velocity, length)
+        norms = np.linalg.norm(delta, axis=1, keepdims=True)
+        delta *= np.minimum(1.0, radius / np.maximum(norms, 1e-300))
+    return broken
+
+
+def _scaled(vectors: Floats, length: float) -> Floats:
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors * (length / np.maximum(norms, 1e-300)))
+
+
+def exact_logits(network: Network, x: Sequence[Fraction]) -> list[Fraction]:
+    """The real-number network at x, in rationals."""
+    values = list(x)
+    for layer in network.layers:
+        w = layer.weights
+        sums = [sum(n * v for n, v in zip(row, values, strict=True)) / w.denominator for row in w.numerators.tolist()]
+        values = sums if layer.activation is None else [max(v, Fraction(0)) for v in sums]
+    return values
+
+
+# -- the run ---------------------------------------------------------------------------------------------------------
+
+
+def run(setting: Setting) -> Outcome:
+    outcome = Outcome("attack")
+    shown = table(
+        "Certified, and what an attack leaves standing", *("model", "eps", "points", "certified", "unbroken", "between")
+    )
+    inputs = np.load(DATA / "segments_inputs.npy").astype(float) / 16
+    _campaign(setting, "bundled model", bundled(), inputs, "0.25", outcome, shown)
+    path, images = setting.paper_file("mnist_8x128.txt"), setting.shared / "data" / "mnist.npz"
+    if path is None or not images.is_file():
+        outcome.skipped.append("the paper's MNIST model or the MNIST images are absent (--shared)")
+    elif not setting.short:
+        with np.load(images, allow_pickle=False) as archive:
+            digits = archive["x_test"].reshape(10_000, 784).astype(float) / 255
+        _campaign(setting, "the paper's MNIST model", load_model(path), digits, "0.3", outcome, shown)
+    outcome.tables.append(shown)
+    return outcome
+
+
+def _campaign(
+    setting: Setting, name: str, network: Network, x: Floats, eps: str, outcome: Outcome, shown: object
+) -> None:
+    weights = [
+        np.asarray(layer.weights.numerators / layer.weights.denominator, dtype=float) for layer in network.layers
+    ]
+    verdicts = certify(compute_bounds(network), forward(weights, x)[0], eps)
+    certified = {v.index for v in verdicts if v.certified}
+    broken: dict[int, Floats] = {}
+    pieces = np.array_split(np.arange(len(x)), max(1, len(x) // 500))
+    for piece in setting.progress(pieces, f"attack on {name}", len(pieces)):
+        found = attack(weights, x[piece], float(eps), Campaign())
+        broken |= {int(piece[i]): delta for i, delta in found.items()}
+    for index in sorted(certified & broken.keys()):
+        if _really_falls(network, x[index], broken[index], Fraction(eps)):
+            outcome.violations.append(
+                f"{name}: point {index} is certified at {eps}, and a perturbation changes its winner"
+            )
+    unbroken = len(x) - len(broken)
+    between = unbroken - len(certified)
+    shown.add_row(name, eps, str(len(x)), str(len(certified)), str(unbroken), str(between))  # type: ignore[attr-defined]
+    outcome.data[name] = {"eps": eps, "points": len(x), "certified": len(certified), "unbroken": unbroken}
+
+
+def _really_falls(network: Network, x: Floats, delta: Floats, eps: Fraction) -> bool:
+    """Exactly: the perturbation is within eps, and the winner of the real-number network changes."""
+    point, moved = [Fraction(v) for v in x], [Fraction(v) for v in x + delta]
+    if sum((a - b) ** 2 for a, b in zip(point, moved, strict=True)) > eps**2:
+        return False
+    before, after = exact_logits(network, point), exact_logits(network, moved)
+    return before.index(max(before)) != after.index(max(after))

@@ -1,0 +1,226 @@
+"""Time as a ratio to what a user would run instead, in the same process, interleaved, best of several; and memory.
+
+Bounds are measured against `numpy.linalg.norm(W, 2)` of the same layers, certify against the plain float formula. BLAS
+is held to one thread. Peak memory is that of a fresh process that does nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from compare import pictures
+from compare.harness import Outcome, Setting, table
+from intervalcert import Network, certify, compute_bounds
+from intervalcert.backends import get_backend
+from intervalcert.network import exact_matrix
+from intervalcert.norms import norm_upper
+
+__all__ = ["ARCHITECTURES", "interleaved", "run"]
+
+Shape = tuple[int, int]
+ARCHITECTURES: dict[str, tuple[tuple[Shape, ...], int]] = {
+    "MNIST 784-8x128": (((128, 784), *[(128, 128)] * 7), 11),
+    "Fashion 784-256-11x128": (((256, 784), (128, 256), *[(128, 128)] * 10), 12),
+    "CIFAR 3072-512-256-6x128": (((512, 3072), (256, 512), (128, 256), *[(128, 128)] * 5), 12),
+}
+"""The hidden layers of the source paper's models, and their Gram steps."""
+
+SHAPES: tuple[Shape, ...] = ((128, 128), (256, 784), (512, 3072), (1024, 1024), (2048, 2048))
+LONGEST = 60.0
+"""A shape is left out where the time of the one before, scaled by the cube of the side, exceeds this many seconds."""
+_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def run(setting: Setting) -> Outcome:
+    """BLAS reads its thread count at start: run in a child that has it set."""
+    if os.environ.get(_THREADS[0]) == "1":
+        return _measure(setting)
+    script = (
+        "import json, pathlib, sys; from compare.bench import run; from compare.harness import Setting, store;"
+        "shared, out, short = json.loads(sys.argv[1]);"
+        "setting = Setting(pathlib.Path(shared), pathlib.Path(out), short); store(run(setting), setting)"
+    )
+    arguments = json.dumps([str(setting.shared), str(setting.out), setting.short])
+    subprocess.run([sys.executable, "-c", script, arguments], check=True, env=_one_thread())
+    stored = json.loads((setting.out / "bench.json").read_text())
+    outcome = Outcome("bench", data={key: stored[key] for key in ("networks", "shapes", "certify", "memory")})
+    outcome.skipped, outcome.pictures = stored["skipped"], [setting.out / name for name in stored["pictures"]]
+    outcome.tables = _tables(outcome.data)
+    return outcome
+
+
+def _one_thread() -> dict[str, str]:
+    return {**os.environ, **dict.fromkeys(_THREADS, "1")}
+
+
+def interleaved(tasks: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """The best wall time of each task over rounds that run all of them in turn."""
+    best = dict.fromkeys(tasks, math.inf)
+    for _ in range(repeats):
+        for name, task in tasks.items():
+            start = perf_counter()
+            task()
+            best[name] = min(best[name], perf_counter() - start)
+    return best
+
+
+# -- bounds ----------------------------------------------------------------------------------------------------------
+
+
+def _layers(shapes: Sequence[Shape]) -> list[npt.NDArray[np.float32]]:
+    rng = np.random.default_rng(3)
+    return [(rng.standard_normal(shape) / math.sqrt(shape[1])).astype(np.float32) for shape in shapes]
+
+
+def _tasks(shapes: Sequence[Shape], iterations: int, backends: Sequence[str]) -> dict[str, Callable[[], object]]:
+    floats = _layers(shapes)
+    wide = [w.astype(np.float64) for w in floats]
+    exact = [exact_matrix(w, "weights") for w in floats]
+
+    def on(name: str) -> Callable[[], object]:
+        backend = get_backend(name)
+        return lambda: [norm_upper(backend.matrix(w), backend, iterations) for w in exact]
+
+    return {"numpy": lambda: [np.linalg.norm(w, 2) for w in wide], **{name: on(name) for name in backends}}
+
+
+def _networks(setting: Setting) -> list[dict[str, Any]]:
+    chosen = list(ARCHITECTURES.items())[: 1 if setting.short else None]
+    rows = []
+    for name, (shapes, iterations) in setting.progress(chosen, "bench: networks", len(chosen)):
+        best = interleaved(_tasks(shapes, iterations, ("arb", "exact")), 2)
+        rows.append({"network": name, "iterations": iterations, "seconds": best})
+    return rows
+
+
+def _shapes(setting: Setting, outcome: Outcome) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    shapes = SHAPES[: 1 if setting.short else None]
+    last: dict[str, tuple[Shape, float]] = {}
+    for shape in setting.progress(shapes, "bench: shapes", len(shapes)):
+        feasible = []
+        for name in ("arb", "exact"):
+            before, seconds = last.get(name, ((1, 1), 0.0))
+            expected = seconds * (min(shape) / min(before)) ** 3
+            if expected <= LONGEST:
+                feasible.append(name)
+            else:
+                outcome.skipped.append(f"{name} on {shape[0]} x {shape[1]}: about {expected:.0f} s expected")
+        best = interleaved(_tasks([shape], 11, feasible), 1 if min(shape) > 500 else 3)
+        last |= {name: (shape, best[name]) for name in feasible}
+        rows.append({"shape": list(shape), "seconds": best})
+    return rows
+
+
+def growth_exponent(rows: Sequence[dict[str, Any]], name: str) -> float | None:
+    """The slope of log time over log side, on the square shapes."""
+    points = [
+        (row["shape"][0], row["seconds"][name])
+        for row in rows
+        if len(set(row["shape"])) == 1 and name in row["seconds"]
+    ]
+    if len(points) < 2:
+        return None
+    (small, fast), (large, slow) = points[0], points[-1]
+    return math.log(slow / fast) / math.log(large / small)
+
+
+# -- certify ---------------------------------------------------------------------------------------------------------
+
+
+def _certify(setting: Setting) -> list[dict[str, Any]]:
+    """Ordinary float32 logits against the plain formula that a user would write in numpy."""
+    bounds = compute_bounds(Network.from_arrays(_layers([(64, 100), (10, 64)])), "arb", 8)
+    margins = np.array([[float(x) for x in row] for row in bounds.margins.matrix])
+    rows = []
+    for count in (1_000,) if setting.short else (10_000, 1_000_000):
+        logits = np.random.default_rng(4).standard_normal((count, 10)).astype(np.float32) * 4
+
+        def plain(logits: npt.NDArray[np.float32] = logits) -> object:
+            top = np.argmax(logits, axis=1)
+            lead = np.take_along_axis(logits, top[:, None], axis=1) - logits - 0.3 * margins[:, top].T
+            lead[np.arange(len(lead)), top] = np.inf
+            return (lead > 0).all(axis=1)
+
+        def ours(logits: npt.NDArray[np.float32] = logits) -> object:
+            return certify(bounds, logits, "0.3")
+
+        rows.append(
+            {
+                "outputs": count,
+                "seconds": interleaved({"numpy": plain, "intervalcert": ours}, 1 if count > 10_000 else 3),
+            }
+        )
+    return rows
+
+
+# -- memory ----------------------------------------------------------------------------------------------------------
+
+
+def _memory(setting: Setting) -> list[dict[str, Any]]:
+    script = (
+        "import resource, sys; from compare.bench import _tasks;"
+        "shape = int(sys.argv[1]), int(sys.argv[2]); _tasks([shape], 11, [sys.argv[3]])[sys.argv[3]]();"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    rows = []
+    for shape in ((128, 128),) if setting.short else ((128, 128), (256, 784), (512, 3072)):
+        for name in ("arb", "exact"):
+            command = [sys.executable, "-c", script, str(shape[0]), str(shape[1]), name]
+            found = subprocess.run(command, check=True, capture_output=True, text=True, env=_one_thread())
+            rows.append({"shape": list(shape), "backend": name, "MB": int(found.stdout) // 1024})
+    return rows
+
+
+# -- the run ---------------------------------------------------------------------------------------------------------
+
+
+def _measure(setting: Setting) -> Outcome:
+    outcome = Outcome("bench")
+    outcome.data = {"networks": _networks(setting), "shapes": _shapes(setting, outcome)}
+    outcome.data |= {"certify": _certify(setting), "memory": _memory(setting)}
+    outcome.tables = _tables(outcome.data)
+    picture = pictures.growth(setting, outcome.data["shapes"])
+    if picture is None:
+        outcome.skipped.append("pictures: matplotlib is not installed (pip install '.[compare]')")
+    else:
+        outcome.pictures.append(picture)
+    return outcome
+
+
+def _ratio(seconds: dict[str, float], name: str, base: str = "numpy") -> str:
+    return f"{seconds[name]:.3f} s ({seconds[name] / seconds[base]:.0f}x)" if name in seconds else "not run"
+
+
+def _tables(data: dict[str, Any]) -> list[Any]:
+    networks = table("Bounds of all hidden layers, one core", "network", "steps", "numpy SVD norm", "arb", "exact")
+    for row in data["networks"]:
+        seconds = row["seconds"]
+        shown = (_ratio(seconds, name) for name in ("arb", "exact"))
+        networks.add_row(row["network"], str(row["iterations"]), f"{seconds['numpy']:.3f} s", *shown)
+    shapes = table("One layer, 11 steps", "shape", "numpy SVD norm", "arb", "exact")
+    for row in data["shapes"]:
+        seconds = row["seconds"]
+        shown = (_ratio(seconds, name) for name in ("arb", "exact"))
+        shapes.add_row("{} x {}".format(*row["shape"]), f"{seconds['numpy']:.3f} s", *shown)
+    exponents = {name: growth_exponent(data["shapes"], name) for name in ("numpy", "arb", "exact")}
+    if None not in exponents.values():
+        shapes.add_row("growth: time ~ side^", *(f"{value:.1f}" for value in exponents.values()))
+    certified = table("Certify, float32 logits of 10 classes", "outputs", "plain numpy formula", "intervalcert")
+    for row in data["certify"]:
+        ours = _ratio(row["seconds"], "intervalcert")
+        certified.add_row(str(row["outputs"]), f"{row['seconds']['numpy']:.4f} s", ours)
+    memory = table("Peak memory of a process, 11 steps", "shape", "backend", "MB")
+    for row in data["memory"]:
+        memory.add_row("{} x {}".format(*row["shape"]), row["backend"], str(row["MB"]))
+    return [networks, shapes, certified, memory]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
@@ -21,7 +22,7 @@ from intervalcert.files import atomic_writer, read_text
 from intervalcert.lipschitz import Margins, NetworkBounds
 from intervalcert.network import ACTIVATIONS, Network, Source
 from intervalcert.norms import MAX_ITERATIONS, LayerBound
-from intervalcert.rational import decimal_lower, decimal_upper, format_exact, parse_rational
+from intervalcert.rational import MAX_BINARY_EXPONENT, decimal_lower, decimal_upper, format_exact, parse_rational
 
 __all__ = ["FORMAT_VERSION", "Bounds", "Method", "load_bounds", "save_bounds"]
 
@@ -64,7 +65,7 @@ class Bounds:
     @staticmethod
     def of(network: Network, found: NetworkBounds, method: Method) -> Bounds:
         return Bounds(
-            layers=found.layers,
+            layers=tuple(layer.stated() for layer in found.layers),
             margins=found.margins,
             activations=network.activations,
             sources=network.sources,
@@ -89,9 +90,19 @@ def _version_of(name: str) -> str:
 
 def save_bounds(bounds: Bounds, path: str | Path) -> None:
     """Writes the bounds file; an existing one is replaced as a whole or not at all."""
+    largest = max(abs(x.numerator.bit_length() - x.denominator.bit_length()) for x in _all_bounds(bounds))
+    if largest >= MAX_BINARY_EXPONENT:
+        raise InputError(f"a bound near 2^±{largest} is beyond what a bounds file can hold: rescale the model's layers")
     text = json.dumps(_as_json(bounds), indent=1, allow_nan=False)
     with atomic_writer(Path(path)) as file:
         file.write(text.encode() + b"\n")
+
+
+def _all_bounds(bounds: Bounds) -> Iterator[Fraction]:
+    for layer in bounds.layers:
+        yield from (layer.lower, layer.upper)
+    for row in bounds.margins.matrix:
+        yield from row
 
 
 def _as_json(bounds: Bounds) -> dict[str, Any]:
@@ -170,7 +181,8 @@ def _from_json(data: Any) -> Bounds:
         raise InputError("this is not a bounds file (make one with: intervalcert bounds MODEL -o bounds.json)")
     found = _typed(data["version"], int, "version")
     if found > FORMAT_VERSION:
-        raise InputError(f"it has version {found}, newer than {FORMAT_VERSION}: upgrade intervalcert to read it")
+        shown = found if found < 10**6 else "a huge number"
+        raise InputError(f"it has version {shown}, newer than {FORMAT_VERSION}: upgrade intervalcert to read it")
     if found < 1:
         raise InputError(f"there is no version {found} of this format")
     if data["semantics"] != "real":
@@ -181,17 +193,20 @@ def _from_json(data: Any) -> Bounds:
         layers=layers,
         margins=_margins(data["margins"], layers),
         activations=_activations([item["activation"] for item in data["layers"]]),
-        sources=tuple(Source(str(item["name"]), _typed(item["sha256"], str, "sha256")) for item in data["model"]),
+        sources=_sources(_typed(data["model"], list, "model")),
         method=Method(
             backend=_typed(method["backend"], str, "backend"),
-            prec=_typed(method["prec"], int, "prec"),
-            working_bits=method["working_bits"],
-            iterations=str(method["iterations"]),
+            prec=_natural(method["prec"], "prec"),
+            working_bits=None if method["working_bits"] is None else _natural(method["working_bits"], "working_bits"),
+            iterations=_asked(method["iterations"]),
             norms=_typed(method["norms"], str, "norms"),
             margins=_typed(method["margins"], str, "margins"),
         ),
         semantics="real",
-        versions=tuple((str(name), str(number)) for name, number in data["versions"].items()),
+        versions=tuple(
+            (name, _typed(number, str, f"version of {name}"))
+            for name, number in _typed(data["versions"], dict, "versions").items()
+        ),
     )
 
 
@@ -199,6 +214,33 @@ def _typed(value: Any, kind: type, what: str) -> Any:
     if not isinstance(value, kind) or isinstance(value, bool):
         raise InputError(f"{what}: {type(value).__name__} found where {kind.__name__} is expected")
     return value
+
+
+def _natural(value: Any, what: str) -> int:
+    if _typed(value, int, what) < 1:
+        raise InputError(f"{what}: a positive number is expected")
+    return int(value)
+
+
+def _asked(value: Any) -> str:
+    """The iterations that were asked for: a number or auto, as text."""
+    text: str = _typed(value, str, "iterations")
+    if text != "auto" and not (text.isascii() and text.isdecimal() and len(text) < 4):
+        raise InputError("iterations: a number or 'auto' is expected")
+    return text
+
+
+def _texts(value: Any, what: str) -> tuple[str, ...]:
+    return tuple(_typed(item, str, what) for item in _typed(value, list, what))
+
+
+def _sources(items: list[Any]) -> tuple[Source, ...]:
+    if not items:
+        raise InputError("model: no file is named")
+    found = tuple(Source(_typed(item["name"], str, "name"), _typed(item["sha256"], str, "sha256")) for item in items)
+    if not all(re.fullmatch("[0-9a-f]{64}", source.sha256) for source in found):
+        raise InputError("model: a sha256 has 64 hexadecimal digits")
+    return found
 
 
 def _layer(item: Any, index: int) -> LayerBound:
@@ -213,14 +255,14 @@ def _layer(item: Any, index: int) -> LayerBound:
         upper=_bound(item["upper"]["exact"], item["upper"]["decimal"], decimal_upper, f"{where}, upper"),
         iterations=iterations,
         computed_by=_typed(item["computed_by"], str, where),
-        refused=tuple(map(str, item["refused"])),
+        refused=_texts(item["refused"], where),
     )
 
 
 def _activations(names: Iterable[Any]) -> tuple[str | None, ...]:
     *between, last = names
     for index, name in enumerate(between):
-        if name not in ACTIVATIONS:
+        if not isinstance(name, str) or name not in ACTIVATIONS:
             raise InputError(f"layer {index}: the activation {name!r} is not known")
     if last is not None:
         raise InputError(f"the last layer gives logits, but has the activation {last!r}")
@@ -230,7 +272,7 @@ def _activations(names: Iterable[Any]) -> tuple[str | None, ...]:
 def _margins(item: Any, layers: tuple[LayerBound, ...]) -> Margins:
     exact, decimal = item["exact"], item["decimal"]
     classes = layers[-1].shape[0] if layers else 0
-    if classes < 2 or len(exact) != classes or any(len(row) != classes for row in (*exact, *decimal)):
+    if classes < 2 or {len(exact), len(decimal), *map(len, (*exact, *decimal))} != {classes}:
         raise InputError(f"the margin matrix must be {classes} x {classes}, one row per class of the last layer")
     matrix = tuple(
         tuple(_bound(x, d, decimal_upper, f"margin {i},{j}") for j, (x, d) in enumerate(zip(*rows, strict=True)))
@@ -242,7 +284,7 @@ def _margins(item: Any, layers: tuple[LayerBound, ...]) -> Margins:
         for j in range(i):
             if row[j] != matrix[j][i]:
                 raise InputError(f"the margins {i},{j} and {j},{i} differ: the matrix must be symmetric")
-    return Margins(matrix, _typed(item["computed_by"], str, "margins"), tuple(map(str, item["refused"])))
+    return Margins(matrix, _typed(item["computed_by"], str, "margins"), _texts(item["refused"], "margins"))
 
 
 def _bound(exact: Any, decimal: Any, people: Callable[[Fraction], str], where: str) -> Fraction:

@@ -20,7 +20,16 @@ from intervalcert.errors import InputError, UsageError
 from intervalcert.files import atomic_writer, read_text
 from intervalcert.loaders.numpy_files import open_array
 from intervalcert.network import exact_matrix
-from intervalcert.rational import RationalVector, as_rows, decimal_lower, parse_decimal, parse_rational, plain_array
+from intervalcert.rational import (
+    RationalVector,
+    as_row,
+    as_rows,
+    decimal_lower,
+    is_flat,
+    parse_decimal,
+    parse_rational,
+    plain_array,
+)
 
 __all__ = [
     "RADIUS_COLUMNS",
@@ -51,7 +60,8 @@ def outputs_of(array: npt.ArrayLike) -> Outputs:
     """From an array or a list: one output per row, or a single output. Each number is taken at its exact value."""
     found = plain_array(array)
     if found is None:
-        return Outputs(tuple(map(RationalVector.from_fractions, as_rows(array, "the outputs"))))
+        rows = [as_row(array, "the output")] if is_flat(array) else as_rows(array, "the outputs")
+        return Outputs(tuple(map(RationalVector.from_fractions, rows)))
     return _rows_of(np.atleast_2d(found), "the outputs")
 
 
@@ -60,22 +70,26 @@ def _rows_of(array: npt.NDArray[Any], what: str) -> Outputs:
     return Outputs(tuple(RationalVector(tuple(row), exact.denominator) for row in exact.numerators.tolist()))
 
 
-def read_outputs(path: str | Path) -> Outputs:
-    """A ``.npy`` matrix, or lines of comma-separated logits with an optional header; a radius may follow a space."""
+def read_outputs(path: str | Path, classes: int | None = None) -> Outputs:
+    """A ``.npy`` matrix, or lines of comma-separated logits with an optional header; a radius may follow a space.
+
+    With `classes`, an output of another length is refused with its place.
+    """
     path = Path(path)
     if path.suffix.lower() == ".npy":
-        return _rows_of(open_array(path), str(path))
+        array = open_array(path)
+        if classes is not None and array.shape[-1] != classes:
+            raise InputError(f"{path} has {array.shape[-1]} logits per output, but the bounds are of {classes} classes")
+        return _rows_of(array, str(path))
     rows: list[RationalVector] = []
     radii: list[Fraction | None] = []
-    for number, line in _lines(path):
-        if not rows and not radii and _is_header(line):
+    for place, (number, line) in enumerate(_lines(path)):
+        if place == 0 and _is_header(line):
             continue
         try:
-            row, radius = _parse_line(line)
+            row, radius = _parse_line(line, classes or (len(rows[0]) if rows else None))
         except InputError as error:
             raise InputError(f"{path}, line {number}: {error}") from None
-        if rows and len(row) != len(rows[0]):
-            raise InputError(f"{path}, line {number}: {len(row)} logits, but the first line has {len(rows[0])}")
         if radii and (radius is None) != (radii[0] is None):
             raise InputError(f"{path}, line {number}: either every line carries a radius or none does")
         rows.append(row)
@@ -103,14 +117,17 @@ def _is_name(cell: str) -> bool:
     return False
 
 
-def _parse_line(line: str) -> tuple[RationalVector, Fraction | None]:
+def _parse_line(line: str, expected: int | None) -> tuple[RationalVector, Fraction | None]:
     logits, radius = line, None
     parts = line.rsplit(maxsplit=1)
     if len(parts) == 2 and not parts[0].endswith(","):
         logits, radius = parts[0], parse_rational(parts[1])
         if radius < 0:
             raise InputError(f"the radius {parts[1]} is negative")
-    return RationalVector.from_decimals([parse_decimal(cell) for cell in logits.split(",")]), radius
+    cells = logits.split(",")
+    if expected is not None and len(cells) != expected:
+        raise InputError(f"{len(cells)} logits where {expected} are expected")
+    return RationalVector.from_decimals([parse_decimal(cell) for cell in cells]), radius
 
 
 def read_labels(path: str | Path, count: int, classes: int) -> tuple[int, ...]:
@@ -124,7 +141,7 @@ def read_labels(path: str | Path, count: int, classes: int) -> tuple[int, ...]:
     else:
         labels = []
         for number, line in _lines(path):
-            if not line.isdecimal() or len(line) > 9:
+            if not (line.isascii() and line.isdecimal()) or len(line) > 9:
                 raise InputError(f"{path}, line {number}: {line[:20]!r} is not a class number")
             labels.append(int(line))
     if len(labels) != count:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import os
 import sys
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from intervalcert.batch import Outputs
+    from intervalcert.certifier import Verdict
     from intervalcert.norms import Iterations
+
+    Write = Callable[[Sequence[Verdict]], None]
 
 __all__ = ["main"]
 
@@ -33,23 +37,36 @@ _EXIT = {UsageError: 2, InputError: 3, SoundnessError: 4, InconclusiveError: 4}
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; every foreseen failure is a message and an exit code, never a traceback."""
-    arguments = _parser().parse_args(argv)
+    for stream in (sys.stdout, sys.stderr):  # an ASCII terminal gets question marks, not an exception
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
+        arguments = _parser().parse_args(argv)
         code: int = arguments.run(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return code
     except IntervalcertError as error:
         _say(f"intervalcert: {error}")
         return next(code for kind, code in _EXIT.items() if isinstance(error, kind))
     except KeyboardInterrupt:
-        _say("intervalcert: interrupted; nothing was written")
+        _say("intervalcert: interrupted")
         return 130
     except BrokenPipeError:  # the reader of our output has gone: that is its right
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _abandon_stdout()
         return 0
+    except OSError as error:  # files have errors of their own: this is stdout
+        _abandon_stdout()
+        _say(f"intervalcert: standard output cannot be written: {error.strerror or error}")
+        return 3
     except MemoryError:
         _say("intervalcert: this input needs more memory than there is")
         return 3
+
+
+def _abandon_stdout() -> None:
+    """Sends what is still buffered nowhere, so that the interpreter does not fail on it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(message: str) -> None:
@@ -133,7 +150,7 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
 
 
 def _natural(text: str) -> int:
-    if not text.isdecimal() or len(text) > 9:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 9:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
 
@@ -149,11 +166,14 @@ def _bounds(arguments: argparse.Namespace) -> int:
     from intervalcert.api import compute_bounds
     from intervalcert.artifacts import save_bounds
     from intervalcert.backends import DEFAULT_PREC, get_backend
+    from intervalcert.files import check_output
     from intervalcert.loaders import load_model
     from intervalcert.report import bounds_tables, print_data
 
-    prec = arguments.prec or DEFAULT_PREC
+    prec = DEFAULT_PREC if arguments.prec is None else arguments.prec
     get_backend(arguments.backend, prec)  # refuse a wrong name before reading a large model
+    if arguments.output is not None:
+        check_output(arguments.output, arguments.model, arguments.biases)
     network = load_model(arguments.model, arguments.biases, activation=arguments.activation)
     with _layer_progress("bounds", len(network.layers)) as on_step:
         found = compute_bounds(network, arguments.backend, arguments.iterations, prec=prec, on_step=on_step)
@@ -170,9 +190,9 @@ def _certify(arguments: argparse.Namespace) -> int:
     from intervalcert.artifacts import load_bounds
     from intervalcert.batch import read_labels, read_outputs, summarise, verdict_writer
 
-    write = verdict_writer(arguments.output) if arguments.output is not None else None
+    write = _writer(arguments, verdict_writer)
     bounds = load_bounds(arguments.bounds)
-    outputs = read_outputs(arguments.outputs)
+    outputs = read_outputs(arguments.outputs, bounds.classes)
     radii = _radii(arguments, outputs)
     labels = None
     if arguments.labels is not None:
@@ -201,6 +221,17 @@ def _certify(arguments: argparse.Namespace) -> int:
     if write is not None:
         _say(f"wrote {arguments.output}")
     return 1 if arguments.check and summary.certified < summary.total else 0
+
+
+def _writer(arguments: argparse.Namespace, make: Callable[[Path], Write]) -> Write | None:
+    """The writer of verdicts, if a file was named; refused at once if it cannot work."""
+    from intervalcert.files import check_output
+
+    if arguments.output is None:
+        return None
+    write = make(arguments.output)
+    check_output(arguments.output, arguments.bounds, arguments.outputs, getattr(arguments, "labels", None))
+    return write
 
 
 def _radii(arguments: argparse.Namespace, outputs: Outputs) -> Sequence[Fraction]:
@@ -235,9 +266,9 @@ def _radius(arguments: argparse.Namespace) -> int:
     from intervalcert.artifacts import load_bounds
     from intervalcert.batch import RADIUS_COLUMNS, read_outputs, verdict_writer, verdicts_as_csv
 
-    write = verdict_writer(arguments.output, RADIUS_COLUMNS) if arguments.output is not None else None
+    write = _writer(arguments, lambda path: verdict_writer(path, RADIUS_COLUMNS))
     bounds = load_bounds(arguments.bounds)
-    outputs = read_outputs(arguments.outputs)
+    outputs = read_outputs(arguments.outputs, bounds.classes)
     with _progress("radius", len(outputs.rows)) as advance:
         verdicts = certify_outputs(bounds, outputs, [Fraction(0)] * len(outputs.rows), advance)
     if write is None:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from intervalcert.errors import InputError
+from intervalcert.errors import InputError, UsageError
 
-__all__ = ["MAX_FILE_BYTES", "atomic_writer", "open_input", "read_limited", "read_text", "sha256_of"]
+__all__ = ["MAX_FILE_BYTES", "atomic_writer", "check_output", "open_input", "read_limited", "read_text", "sha256_of"]
 
 MAX_FILE_BYTES = 2**27
 """Text, JSON and compressed files are read whole, so there is a limit: 128 MiB."""
@@ -22,16 +22,22 @@ MAX_FILE_BYTES = 2**27
 def open_input(path: Path) -> Iterator[IO[bytes]]:
     """Opens a file that a user named; anything that prevents it is an `InputError` that says what."""
     try:
-        if path.is_dir():
-            raise InputError(f"{path} is a folder, not a file")
-        with path.open("rb") as file:
-            yield file
+        file = path.open("rb")
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise InputError(f"{path} is a folder, not a file") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
-    except MemoryError:
-        raise InputError(f"{path} needs more memory than there is") from None
+    except ValueError as error:  # a name with a zero byte in it
+        raise InputError(f"{str(path)!r} cannot be the name of a file: {error}") from None
+    with file:
+        try:
+            yield file
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+        except MemoryError:
+            raise InputError(f"{path} needs more memory than there is") from None
 
 
 def read_limited(path: Path, limit: int = MAX_FILE_BYTES) -> bytes:
@@ -67,15 +73,30 @@ def sha256_of(path: Path) -> str:
         return digest.hexdigest()
 
 
+def check_output(path: Path, *inputs: Path | None) -> None:
+    """Refuses at once, before hours of work, an output that could not be written or would replace an input."""
+    for other in inputs:
+        if other is not None and path.exists() and other.exists() and path.samefile(other):
+            raise UsageError(f"{path} is an input of this command: writing the result there would replace it")
+    if path.is_dir():
+        raise InputError(f"{path} cannot be written: it is a folder")
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} cannot be written: it is not a regular file")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise InputError(f"{path} cannot be written: {path.parent} is not a folder that one may write to")
+
+
 @contextlib.contextmanager
 def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
     """A file that appears under its name complete, or not at all.
 
     It is written beside its place under a temporary name and moved there at the end; if anything is raised meanwhile
-    (an interrupt too) it is removed, and a file that stood there before is untouched.
+    (an interrupt too) it is removed, and a file that stood there before is untouched. A link is followed.
     """
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent or Path(), prefix=f".{path.name}.", suffix=".part")
+        check_output(path)
+        path = path.resolve()
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
     try:

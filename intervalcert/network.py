@@ -14,9 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from intervalcert.errors import InputError
-from intervalcert.rational import RationalMatrix, as_rows, plain_array
+from intervalcert.rational import RationalMatrix, as_row, as_rows, plain_array
 
 __all__ = ["ACTIVATIONS", "Activation", "Layer", "Network", "Source", "activation", "exact_bias", "exact_matrix"]
+
+
+MAX_CLASSES = 2_048
+"""Margins are kept for each pair of classes: two million pairs are the limit."""
+
+MAX_ENTRIES = 2**26
+"""Weights of one layer. As exact integers they take some 40 bytes each."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +102,8 @@ class Network:
                 raise InputError(f"layer {index} has {rows} outputs, but {layer.bias.shape[0]} biases")
             if (layer.activation is None) != (layer is self.layers[-1]):
                 raise InputError(f"layer {index}: every layer but the last has an activation, the last has none")
+        if self.outputs > MAX_CLASSES:
+            raise InputError(f"the model has {self.outputs} outputs; margins are computed for at most {MAX_CLASSES}")
         if self.outputs < 2:
             raise InputError("the model has a single output: there is no other class to be told apart from")
 
@@ -137,7 +146,9 @@ class Network:
         """From numpy arrays or lists of rows (outputs x inputs), each entry taken at its exact value."""
         return Network.of(
             [exact_matrix(w, f"the weights of layer {i}") for i, w in enumerate(weights)],
-            None if biases is None else [None if b is None else exact_bias(b, i) for i, b in enumerate(biases)],
+            None
+            if biases is None
+            else [None if b is None else exact_bias(b, f"the bias of layer {i}") for i, b in enumerate(biases)],
             between=between,
         )
 
@@ -151,21 +162,19 @@ def exact_matrix(values: npt.ArrayLike, what: str) -> RationalMatrix:
         raise InputError(f"{what}: numbers of type {array.dtype} (float16, float32, float64 or integers are read)")
     if array.ndim != 2 or 0 in array.shape:
         raise InputError(f"{what}: an array of shape {array.shape} where a non-empty matrix is expected")
+    if array.size > MAX_ENTRIES:
+        raise InputError(f"{what}: {array.size} numbers; at most {MAX_ENTRIES} are held as exact ones")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         row, column = np.argwhere(~np.isfinite(array))[0]
         raise InputError(f"{what}: {array[row, column]} in row {row}, column {column}; every number must be finite")
     return RationalMatrix.from_floats(array)
 
 
-def exact_bias(values: npt.ArrayLike, index: int) -> RationalMatrix:
+def exact_bias(values: npt.ArrayLike, what: str) -> RationalMatrix:
     """A vector of biases as one exact column."""
-    what = f"the bias of layer {index}"
     array = plain_array(values)
     if array is None:
-        rows = as_rows(values, what)
-        if len(rows) != 1:
-            raise InputError(f"{what}: {len(rows)} rows where a vector is expected")
-        return RationalMatrix.from_fractions(rows).transposed()
+        return RationalMatrix.from_fractions([as_row(values, what)]).transposed()
     if array.ndim != 1:
         raise InputError(f"{what}: an array of shape {array.shape} where a vector is expected")
     return exact_matrix(array[:, None], what)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -41,9 +41,9 @@ MAX_ITERATIONS = 40
 AUTO_GAIN = Fraction(1, 100_000)
 """`auto` stops when a step lowers the bound by less than this part of it. The excess left is then about as much."""
 
-LOWER_SLACK = Fraction(1, 2**40)
-"""Lower bounds are stated this part below what was found. They rest on a vector guessed in floats, which differs from
-machine to machine by some 1e-15: with the slack, an audit elsewhere confirms them."""
+LOWER_SLACK, LOWER_BITS = Fraction(1, 2**40), 64
+"""Lower bounds are published this part below what was found, in so many bits. They rest on a vector guessed in floats,
+which differs from machine to machine by some 1e-15: with the slack, an audit elsewhere confirms them."""
 
 
 # -- square roots ----------------------------------------------------------------------------------------------------
@@ -214,6 +214,10 @@ class LayerBound:
                 f"upper bound {decimal_upper(self.upper)}: one of them is wrong, and so may be every other result"
             )
 
+    def stated(self) -> LayerBound:
+        """As it is published: the lower bound with its slack."""
+        return replace(self, lower=round_down(self.lower * (1 - LOWER_SLACK), LOWER_BITS))
+
 
 def layer_bound(
     weights: RationalMatrix,
@@ -225,8 +229,8 @@ def layer_bound(
 
     Guarantees: lower <= ||W|| <= upper, both dyadics of `prec` bits. Raises: SoundnessError if they contradict.
     """
-    if iterations != "auto" and not 0 <= iterations <= MAX_ITERATIONS:
-        raise UsageError(f"{iterations} iterations: choose 0..{MAX_ITERATIONS}, or auto")
+    if iterations != "auto" and (type(iterations) is not int or not 0 <= iterations <= MAX_ITERATIONS):
+        raise UsageError(f"{iterations!r} iterations: choose 0..{MAX_ITERATIONS}, or auto")
     direction = guess_direction(weights)
 
     def compute(backend: Backend[Any]) -> tuple[Scalar, int, Fraction]:
@@ -238,7 +242,7 @@ def layer_bound(
     upper, steps, lower = settled.value
     return LayerBound(
         shape=weights.shape,
-        lower=round_down(lower * (1 - LOWER_SLACK), settled.backend.prec),
+        lower=lower,
         # On `exact` the bound is a dyadic of prec bits already; rounding is monotone, so it stays on the safe side.
         upper=round_up(upper.upper(), settled.backend.prec),
         iterations=steps,

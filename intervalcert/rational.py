@@ -27,17 +27,20 @@ import numpy.typing as npt
 from intervalcert.errors import InputError
 
 __all__ = [
+    "MAX_BINARY_EXPONENT",
     "MAX_DIGITS",
     "MAX_EXPONENT",
     "IntegerArray",
     "RationalMatrix",
     "RationalVector",
     "as_fraction",
+    "as_row",
     "as_rows",
     "decimal_lower",
     "decimal_upper",
     "float_below",
     "format_exact",
+    "is_flat",
     "parse_decimal",
     "parse_rational",
     "plain_array",
@@ -49,13 +52,13 @@ __all__ = [
 IntegerArray = npt.NDArray[np.object_]
 """An object array whose entries are Python ints: numpy's shape and slicing, unlimited size."""
 
-MAX_DIGITS = 4_096
-"""Digits of one number in a file. The exact decimal of any float64 needs at most 1,075."""
+MAX_DIGITS = 1_500
+"""Digits of one number in a file. The exact decimal of any float64 needs at most 309 before the point, 1,074 after."""
 
-MAX_EXPONENT = 5_000
-"""Largest decimal exponent in a file, either sign. float64 needs 324, 80-bit floats 4,951."""
+MAX_EXPONENT = 1_000
+"""Largest decimal exponent in a file, either sign. float64 needs 324."""
 
-MAX_BINARY_EXPONENT = 2_000_000
+MAX_BINARY_EXPONENT = 200_000
 """Largest binary exponent of an ``m*2^e`` in a bounds file; a product of many extreme layers needs it."""
 
 _DECIMAL = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d+))?", re.ASCII)
@@ -95,7 +98,7 @@ def parse_rational(text: str) -> Fraction:
     stripped = text.strip()
     dyadic = _DYADIC.fullmatch(stripped) if len(stripped) <= MAX_DIGITS else None
     if dyadic is not None:
-        if len(dyadic[2]) > 7 or abs(int(dyadic[2])) > MAX_BINARY_EXPONENT:
+        if len(dyadic[2]) > 9 or abs(int(dyadic[2])) > MAX_BINARY_EXPONENT:
             raise InputError(f"the exponent of {_shorten(stripped)} is beyond ±{MAX_BINARY_EXPONENT}")
         return _times_power_of_two(int(dyadic[1]), int(dyadic[2]))
     top, slash, bottom = stripped.partition("/")
@@ -130,26 +133,46 @@ def as_fraction(value: object) -> Fraction:
 
 def plain_array(values: object) -> npt.NDArray[Any] | None:
     """The array that `values` already is; None for lists and arrays of Python objects, which `as_rows` reads."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise InputError("a masked array: fill in or take out what is masked first")
     array = np.asarray(values) if hasattr(values, "__array__") else None
     return None if array is None or array.dtype.kind == "O" else array
 
 
 def as_rows(values: object, what: str) -> list[list[Fraction]]:
-    """Nested sequences of numbers (or one flat sequence: a single row), each number read by itself.
+    """A list of rows of numbers, all equally long, each number read by itself.
 
     numpy must not see such a list first: of ``[2**53 + 1, 0.5]`` it makes floats, and of ``["0.1", 0.1]`` texts.
     """
-    values = values.tolist() if isinstance(values, np.ndarray) else values
-    if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
-        raise InputError(f"{what}: {type(values).__name__} found where a non-empty array or list of rows is expected")
-    nested = [not isinstance(row, str) and isinstance(row, Sequence | np.ndarray) for row in values]
-    if any(nested) and not all(nested):
-        raise InputError(f"{what}: numbers and rows are mixed")
-    rows = [[as_fraction(x) for x in row] for row in (values if nested[0] else [values])]
+    rows = [as_row(row, f"{what}, row {index}") for index, row in enumerate(_listed(values, what))]
     for index, row in enumerate(rows):
-        if not row or len(row) != len(rows[0]):
+        if len(row) != len(rows[0]):
             raise InputError(f"{what}: row {index} has {len(row)} numbers, row 0 has {len(rows[0])}")
     return rows
+
+
+def as_row(values: object, what: str) -> list[Fraction]:
+    """A list of numbers, each read by itself."""
+    row = []
+    for index, value in enumerate(_listed(values, what)):
+        try:
+            row.append(as_fraction(value))
+        except InputError as error:
+            raise InputError(f"{what}, entry {index}: {error}") from None
+    return row
+
+
+def is_flat(values: object) -> bool:
+    """Whether a list holds numbers rather than rows."""
+    rows = (isinstance(item, Sequence | np.ndarray) and not isinstance(item, str) for item in _listed(values, ""))
+    return not any(rows)
+
+
+def _listed(values: object, what: str) -> Sequence[Any]:
+    listed = not isinstance(values, str) and isinstance(values, Sequence | np.ndarray)
+    if not listed or (isinstance(values, np.ndarray) and not values.ndim) or not len(values):  # type: ignore[arg-type]
+        raise InputError(f"{what}: {_shorten(repr(values))} found where a non-empty list is expected")
+    return list(values)  # type: ignore[call-overload,no-any-return]
 
 
 def _decimal_fraction(text: str) -> Fraction:

@@ -25,7 +25,9 @@ def print_data(renderable: RenderableType) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=200)
-    console.print(renderable)
+    with console.capture() as captured:  # rich would end the program itself if the reader has gone
+        console.print(renderable)
+    print(captured.get(), end="")
 
 
 def percent(part: float) -> str:

@@ -32,8 +32,8 @@ def get_backend(name: str, prec: int = DEFAULT_PREC) -> Backend[Any]:
     """The number system called `name`, with a grid of 2^-prec."""
     if name not in _REGISTRY:
         raise UsageError(f"there is no backend {name!r}: choose one of {', '.join(_REGISTRY)}")
-    if not MIN_PREC <= prec <= MAX_PREC:
-        raise UsageError(f"a precision of {prec} bits is outside {MIN_PREC}..{MAX_PREC}")
+    if type(prec) is not int or not MIN_PREC <= prec <= MAX_PREC:
+        raise UsageError(f"a precision of {prec!r} bits is outside {MIN_PREC}..{MAX_PREC}")
     module, cls = _REGISTRY[name]
     backend: Backend[Any] = getattr(import_module(module), cls)(prec)
     return backend

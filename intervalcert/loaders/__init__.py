@@ -23,23 +23,25 @@ def load_model(path: str | Path, biases: str | Path | None = None, *, activation
     """
     path = Path(path)
     kind = _kind_of(path)
-    sources = [Source(path.name, sha256_of(path))]
     if kind == "text":
         weights, own_biases = text.read_network(path), None
     elif kind == "npy":
         weights, own_biases = [numpy_files.read_matrix(path)], None
     else:
         weights, own_biases = numpy_files.read_archive(path)
+    files = [path]
     if biases is not None:
         biases = Path(biases)
         if own_biases is not None:
             raise InputError(f"{path} has biases of its own, so {biases} would replace them: give one or the other")
         own_biases = text.read_biases(biases)
-        sources.append(Source(biases.name, sha256_of(biases)))
+        files.append(biases)
+    # Hashed after they were read: a file that is too large to be read has been refused by now.
+    sources = [Source(file.name, sha256_of(file)) for file in files]
     try:
         return Network.of(weights, own_biases, between=activation, sources=sources)
     except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        raise InputError(f"{' with '.join(map(str, files))}: {error}") from None
 
 
 def _kind_of(path: Path) -> str:

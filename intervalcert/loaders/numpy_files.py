@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import lzma
+import math
+import os
 import re
+import tokenize
+import warnings
 import zipfile
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +27,14 @@ __all__ = ["open_array", "read_archive", "read_matrix"]
 MAX_UNPACKED_BYTES = 2**31
 """What an archive may unpack to: 2 GiB, so that a small file cannot fill the memory."""
 
+_HEADER_FAULTS = (
+    *(ValueError, EOFError, SyntaxError, TypeError, KeyError, tokenize.TokenError),
+    *(RecursionError, OverflowError, MemoryError),
+)
+"""What numpy's reader of headers, which are Python literals, raises on a damaged one."""
+
+_ARCHIVE_FAULTS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError)
+
 _MEMBER = re.compile(r"([Wb])(0|[1-9]\d{0,3})\.npy")
 
 
@@ -30,14 +44,11 @@ def read_matrix(path: Path) -> RationalMatrix:
 
 
 def open_array(path: Path) -> npt.NDArray[Any]:
-    """A ``.npy`` file, mapped into memory rather than read; a file shorter than it says is refused."""
+    """A ``.npy`` file, mapped into memory rather than read; it must hold exactly what it says."""
     with open_input(path) as file:
-        _check_header(file, str(path))
-    try:
-        array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise InputError(f"{path} is not a complete .npy file: {error}") from None
-    return array
+        header = _header(file, str(path))
+        _check_size(header, os.fstat(file.fileno()).st_size, str(path))
+        return np.memmap(file, header.dtype, "r", header.length, header.shape, header.order)
 
 
 def read_archive(path: Path) -> tuple[list[RationalMatrix], list[RationalMatrix | None] | None]:
@@ -61,7 +72,7 @@ def read_archive(path: Path) -> tuple[list[RationalMatrix], list[RationalMatrix 
                         raise InputError(f"{path} unpacks to more than {MAX_UNPACKED_BYTES // 2**20} MiB")
                     with archive.open(info) as member:
                         arrays[key] = _read_member(member, info.file_size, f"{path}: {info.filename}")
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        except _ARCHIVE_FAULTS as error:
             raise InputError(f"{path} is not a complete .npz file: {error}") from None
     return _in_order(arrays, path)
 
@@ -79,32 +90,58 @@ def _in_order(
         return weights, None
     if biased[-1] >= len(layers):
         raise InputError(f"{path} has a bias b{biased[-1]}, but no layer W{biased[-1]}")
-    return weights, [exact_bias(arrays["b", i], i) if i in biased else None for i in layers]
+    return weights, [exact_bias(arrays["b", i], f"{path}: b{i}") if i in biased else None for i in layers]
 
 
 def _read_member(member: IO[bytes], size: int, where: str) -> npt.NDArray[Any]:
     """One array of an archive, no larger than the archive says that it is."""
-    dtype, shape, fortran, header = _check_header(member, where)
-    expected = dtype.itemsize * int(np.prod(shape, dtype=object))
-    if header + expected != size:
-        raise InputError(f"{where} says that it holds {expected} bytes of numbers, but holds {size - header}")
-    data = member.read(expected + 1)
-    if len(data) != expected:
+    header = _header(member, where)
+    _check_size(header, size, where)
+    data = member.read(header.bytes + 1)
+    if len(data) != header.bytes:
         raise InputError(f"{where} is incomplete")
-    array = np.frombuffer(data, dtype=dtype)
-    return array.reshape(shape, order="F" if fortran else "C")
+    return np.frombuffer(data, dtype=header.dtype).reshape(header.shape, order=header.order)
 
 
-def _check_header(file: IO[bytes], where: str) -> tuple[np.dtype[Any], tuple[int, ...], bool, int]:
-    """The type, shape, order and header length that an array file declares; pickled objects are refused here."""
+@dataclass(frozen=True)
+class _Header:
+    """What an array file declares: plain numbers in a vector or a matrix."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    order: Literal["C", "F"]
+    length: int
+
+    @property
+    def bytes(self) -> int:
+        return self.dtype.itemsize * math.prod(self.shape)
+
+
+def _header(file: IO[bytes], where: str) -> _Header:
+    """Reads what comes before the numbers; whatever is not plain numbers is refused here, pickled objects first."""
     try:
-        major, _ = version = np.lib.format.read_magic(file)
-        if major not in (1, 2):
-            raise InputError(f"{where}: version {version} of the .npy format is not read (only 1 and 2)")
-        read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(file)
-    except (ValueError, EOFError, SyntaxError, TypeError) as error:
-        raise InputError(f"{where} is not a .npy array: {error}") from None
+        version = np.lib.format.read_magic(file)
+        if version not in {(1, 0), (2, 0)}:
+            raise InputError(f"{where}: version {version} of the .npy format is not read (only 1.0 and 2.0)")
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # a header of Python 2, say
+            shape, fortran, dtype = read(file)
+    except (*_HEADER_FAULTS, UserWarning):
+        raise InputError(f"{where} is not a .npy array: its header cannot be read") from None
     if dtype.hasobject:
         raise InputError(f"{where} holds pickled Python objects, which are never read: save plain numbers instead")
-    return dtype, shape, fortran, file.tell()
+    if dtype.kind not in "fiu" or dtype.itemsize > 8 or dtype.subdtype is not None:
+        raise InputError(f"{where}: numbers of type {dtype} (float16, float32, float64 or integers are read)")
+    if len(shape) not in {1, 2} or not all(type(side) is int and side > 0 for side in shape):
+        shown = shape if len(shape) <= 4 else f"of {len(shape)} dimensions"
+        raise InputError(f"{where}: an array of shape {shown} where a non-empty vector or matrix is expected")
+    return _Header(dtype, shape, "F" if fortran else "C", file.tell())
+
+
+def _check_size(header: _Header, size: int, where: str) -> None:
+    if header.length + header.bytes != size:
+        raise InputError(
+            f"{where} says that it holds {header.bytes} bytes of numbers, but holds {size - header.length} "
+            "(is it truncated?)"
+        )

@@ -84,8 +84,9 @@ class _Parser:
             try:
                 numbers.append(parse_decimal(item))
             except InputError as error:
+                self._at += len(item) - len(item.lstrip())
                 raise self._error(str(error)) from None
-        self._at = end + 1
+            self._at += len(item) + 1
         return numbers
 
     def _next(self, wanted: str) -> str:

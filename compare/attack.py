@@ -28,7 +28,7 @@ Floats = npt.NDArray[np.float64]
 class Campaign:
     """How hard to try: gradient steps per attempt, how many runner-up classes, restarts from random points."""
 
-    steps: int = 30
+    steps: int = 20
     targets: int = 3
     restarts: int = 2
     momentum: float = 0.75

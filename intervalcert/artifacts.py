@@ -196,7 +196,7 @@ def _from_json(data: Any) -> Bounds:
         sources=_sources(_typed(data["model"], list, "model")),
         method=Method(
             backend=_typed(method["backend"], str, "backend"),
-            prec=_natural(method["prec"], "prec"),
+            prec=_natural(method["prec"], "precision"),
             working_bits=None if method["working_bits"] is None else _natural(method["working_bits"], "working_bits"),
             iterations=_asked(method["iterations"]),
             norms=_typed(method["norms"], str, "norms"),

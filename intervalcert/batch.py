@@ -126,7 +126,8 @@ def _parse_line(line: str, expected: int | None) -> tuple[RationalVector, Fracti
             raise InputError(f"the radius {parts[1]} is negative")
     cells = logits.split(",")
     if expected is not None and len(cells) != expected:
-        raise InputError(f"{len(cells)} logits where {expected} are expected")
+        shown = line if len(line) <= 40 else line[:30] + "…"
+        raise InputError(f"{len(cells)} logits, separated by commas, where {expected} are expected: {shown!r}")
     return RationalVector.from_decimals([parse_decimal(cell) for cell in cells]), radius
 
 

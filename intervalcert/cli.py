@@ -66,7 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _abandon_stdout() -> None:
     """Sends what is still buffered nowhere, so that the interpreter does not fail on it at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with contextlib.suppress(AttributeError, ValueError, OSError):  # there may be none, or one without a descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _say(message: str) -> None:
@@ -272,7 +273,7 @@ def _radius(arguments: argparse.Namespace) -> int:
     with _progress("radius", len(outputs.rows)) as advance:
         verdicts = certify_outputs(bounds, outputs, [Fraction(0)] * len(outputs.rows), advance)
     if write is None:
-        sys.stdout.write(verdicts_as_csv(verdicts, RADIUS_COLUMNS))
+        print(verdicts_as_csv(verdicts, RADIUS_COLUMNS), end="")
     else:
         write(verdicts)
         _say(f"wrote {arguments.output}")

@@ -75,15 +75,18 @@ def sha256_of(path: Path) -> str:
 
 def check_output(path: Path, *inputs: Path | None) -> None:
     """Refuses at once, before hours of work, an output that could not be written or would replace an input."""
-    for other in inputs:
-        if other is not None and path.exists() and other.exists() and path.samefile(other):
-            raise UsageError(f"{path} is an input of this command: writing the result there would replace it")
-    if path.is_dir():
-        raise InputError(f"{path} cannot be written: it is a folder")
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path} cannot be written: it is not a regular file")
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        raise InputError(f"{path} cannot be written: {path.parent} is not a folder that one may write to")
+    try:
+        for other in inputs:
+            if other is not None and path.exists() and other.exists() and path.samefile(other):
+                raise UsageError(f"{path} is an input of this command: writing the result there would replace it")
+        if path.is_dir():
+            raise InputError(f"{path} cannot be written: it is a folder")
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path} cannot be written: it is not a regular file")
+        if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+            raise InputError(f"{path} cannot be written: {path.parent} is not a folder that one may write to")
+    except (OSError, ValueError) as error:  # a name that no file can have
+        raise InputError(f"{str(path)!r} cannot be written: {error}") from None
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import numpy as np
 from intervalcert.errors import SoundnessError, UsageError
 from intervalcert.fallback import describe, is_sharp, settle
 from intervalcert.protocol import Backend, Matrix, S, Scalar
-from intervalcert.rational import RationalMatrix, decimal_lower, decimal_upper, round_down, round_up
+from intervalcert.rational import RationalMatrix, round_down, round_up, shortest_exact
 
 __all__ = [
     "AUTO_GAIN",
@@ -210,8 +210,8 @@ class LayerBound:
     def __post_init__(self) -> None:
         if not 0 <= self.lower <= self.upper:
             raise SoundnessError(
-                f"a {self.shape[0]} x {self.shape[1]} layer has the lower bound {decimal_lower(self.lower)} above the "
-                f"upper bound {decimal_upper(self.upper)}: one of them is wrong, and so may be every other result"
+                f"a {self.shape[0]} x {self.shape[1]} layer has the lower bound {shortest_exact(self.lower)} and the "
+                f"upper bound {shortest_exact(self.upper)}: one of them is wrong, and so may be every other result"
             )
 
     def stated(self) -> LayerBound:

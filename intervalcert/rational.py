@@ -75,7 +75,9 @@ def parse_decimal(text: str) -> tuple[int, int]:
     Raises:
         InputError: not a decimal (``nan`` and ``inf`` are not), too many digits, or too large an exponent.
     """
-    match = _DECIMAL.fullmatch(text.strip()) if len(text) <= 2 * MAX_DIGITS else None
+    if len(text) > 10**5:
+        raise InputError(f"a number of {len(text)} characters")
+    match = _DECIMAL.fullmatch(text.strip())
     if match is None or not (match[2] or match[3]):
         shown = text.strip()
         if shown.lower().lstrip("+-") in {"nan", "inf", "infinity"}:
@@ -86,9 +88,10 @@ def parse_decimal(text: str) -> tuple[int, int]:
         raise InputError(f"a number of {len(whole) + len(part)} digits (at most {MAX_DIGITS} are read)")
     shift = 0
     if exponent is not None:
-        if len(exponent.lstrip("+-0")) > 6 or abs(int(exponent)) > MAX_EXPONENT:
+        digits = exponent.lstrip("+-").lstrip("0") or "0"
+        if len(digits) > 6 or int(digits) > MAX_EXPONENT:
             raise InputError(f"the exponent of {_shorten(text.strip())} is beyond ±{MAX_EXPONENT}")
-        shift = int(exponent)
+        shift = -int(digits) if exponent[0] == "-" else int(digits)
     mantissa = int(whole + part)
     return (-mantissa if sign == "-" else mantissa), shift - len(part)
 

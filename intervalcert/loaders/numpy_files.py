@@ -90,7 +90,7 @@ def _in_order(
         return weights, None
     if biased[-1] >= len(layers):
         raise InputError(f"{path} has a bias b{biased[-1]}, but no layer W{biased[-1]}")
-    return weights, [exact_bias(arrays["b", i], f"{path}: b{i}") if i in biased else None for i in layers]
+    return weights, [exact_bias(arrays["b", i], f"{path}: the bias b{i}") if i in biased else None for i in layers]
 
 
 def _read_member(member: IO[bytes], size: int, where: str) -> npt.NDArray[Any]:

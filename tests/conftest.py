@@ -1,0 +1,32 @@
+"""Fixtures that all tests share, and how hypothesis searches: the same examples in every run, no clock."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from intervalcert.backends import backend_names
+
+settings.register_profile(
+    "intervalcert",
+    derandomize=True,
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("intervalcert")
+
+
+@pytest.fixture(scope="session", params=backend_names())
+def backend_name(request):
+    """Every registered number system: a test that asks for this runs on a new one without being changed."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def paper_dir():
+    """The published model, outputs and verdicts; they are not part of the project."""
+    path = Path(__file__).resolve().parents[1].parent / "shared" / "paper"
+    if not path.is_dir():
+        pytest.skip("the paper's files (../shared/paper) are not on this machine")
+    return path

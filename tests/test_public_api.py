@@ -1,0 +1,332 @@
+"""The names, types and promises of `import intervalcert`."""
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import intervalcert
+from intervalcert import InputError, Network, UsageError, audit, certified_radius, certify, compute_bounds
+
+NAMES = [
+    "AuditReport",
+    "Bounds",
+    "InputError",
+    "IntervalcertError",
+    "Network",
+    "SoundnessError",
+    "UsageError",
+    "Verdict",
+    "__version__",
+    "audit",
+    "certified_radius",
+    "certify",
+    "compute_bounds",
+    "load_bounds",
+    "load_model",
+    "save_bounds",
+]
+
+
+@pytest.fixture(scope="module")
+def bounds():
+    """The identity on two classes, one step: a single margin, near sqrt(2)."""
+    return compute_bounds(Network.from_arrays([np.eye(2)]), "exact", 1)
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_public_names_are_these():
+    """A change here is a change for every user: make it on purpose."""
+    assert intervalcert.__all__ == NAMES
+
+
+def test_every_name_exists_and_star_gives_them_all():
+    for name in NAMES:
+        assert getattr(intervalcert, name) is not None
+    space = {}
+    exec("from intervalcert import *", space)
+    assert set(NAMES) <= set(space)
+
+
+def test_lazy_names_are_the_real_ones():
+    assert intervalcert.certify is importlib.import_module("intervalcert.api").certify
+    assert intervalcert.Bounds is importlib.import_module("intervalcert.artifacts").Bounds
+    assert issubclass(intervalcert.InputError, intervalcert.IntervalcertError)
+    assert issubclass(intervalcert.UsageError, intervalcert.IntervalcertError)
+    assert issubclass(intervalcert.SoundnessError, intervalcert.IntervalcertError)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="certfy"):
+        _ = intervalcert.certfy
+    assert not hasattr(intervalcert, "plots_of_nothing")
+
+
+def test_submodules_do_not_shadow_the_functions():
+    """Importing a package's module sets an attribute of the package: none may have the name of a function."""
+    program = """
+import importlib, pkgutil, intervalcert
+for module in pkgutil.walk_packages(intervalcert.__path__, "intervalcert."):
+    if not module.name.endswith(("__main__", "make_segments")):
+        importlib.import_module(module.name)
+for name in ("certify", "audit", "certified_radius", "compute_bounds", "load_bounds", "load_model", "save_bounds"):
+    assert type(getattr(intervalcert, name)).__name__ == "function", name
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_module_has_the_name_of_a_public_function():
+    modules = {module.name for module in pkgutil.iter_modules(intervalcert.__path__)}
+    assert modules & set(NAMES) == set()
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "__version__"])
+def test_everything_public_says_what_it_does(name):
+    assert inspect.getdoc(getattr(intervalcert, name))
+
+
+# -- frozen objects --------------------------------------------------------------------------------------------------
+
+
+def test_results_are_frozen(bounds):
+    network = Network.from_arrays([np.eye(2)])
+    (verdict,) = certify(bounds, [3.0, 1.0], "0.5")
+    report = audit(bounds, network)
+    layer = bounds.layers[0]
+    parts = [network, network.layers[0], network.sources[0], bounds, layer, bounds.margins, bounds.method]
+    for thing in [*parts, verdict, report, report.claims[0]]:
+        for field in dataclasses.fields(thing):
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                setattr(thing, field.name, None)
+
+
+def test_results_hold_nothing_that_can_be_changed(bounds):
+    """Frozen to the bottom: tuples, strings, numbers, and arrays that refuse to be written to."""
+    network = Network.from_arrays([np.eye(2), np.eye(2)], [[1.0, 2.0], None])
+    pending = [network, bounds, *certify(bounds, [3.0, 1.0], 0), audit(compute_bounds(network, "exact", 1), network)]
+    seen = set()
+    while pending:
+        thing = pending.pop()
+        seen.add(type(thing).__name__)
+        if dataclasses.is_dataclass(thing):
+            pending += [getattr(thing, field.name) for field in dataclasses.fields(thing)]
+        elif isinstance(thing, tuple):
+            pending += thing
+        elif isinstance(thing, np.ndarray):
+            assert not thing.flags.writeable
+            with pytest.raises(ValueError, match="read-only"):
+                thing[...] = 0
+        else:
+            assert isinstance(thing, str | int | float | Fraction | None), type(thing)
+    assert {"Network", "Bounds", "Verdict", "AuditReport", "ndarray", "Fraction"} <= seen
+
+
+def test_bounds_are_hashable_and_equal_by_value(bounds):
+    again = compute_bounds(Network.from_arrays([np.eye(2)]), "exact", 1)
+    assert again == bounds
+    assert again is not bounds
+    assert len({bounds, again}) == 1
+
+
+def test_the_arguments_are_not_changed(bounds):
+    weights, logits = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[3.0, 1.0]])
+    before = weights.copy(), logits.copy()
+    compute_bounds(Network.from_arrays([weights]))
+    certify(bounds, logits, 0.1)
+    assert (weights == before[0]).all()
+    assert (logits == before[1]).all()
+    assert weights.flags.writeable
+
+
+# -- certify ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["arb", "exact", "mpmath"])
+def test_arrays_in_verdicts_out(backend):
+    found = compute_bounds(Network.from_arrays([np.eye(2)]), backend, 4)
+    verdicts = certify(found, np.array([[3.0, 1.0], [1.0, 1.5], [0.0, 0.0]]), "0.5")
+    assert [(v.index, v.argmax, v.certified) for v in verdicts] == [(0, 0, True), (1, 1, False), (2, 0, False)]
+    assert isinstance(verdicts, tuple)
+    for verdict in verdicts:
+        assert {type(verdict.certified), type(verdict.exactly)} == {bool}
+        assert {type(verdict.index), type(verdict.argmax)} == {int}
+        assert type(verdict.radius) is float
+
+
+@pytest.mark.parametrize(
+    "one", [[3.0, 1.0], (3, 1), np.array([3.0, 1.0]), np.array([3, 1], "int8"), ["3", "1"], [Fraction(3), Fraction(1)]]
+)
+def test_a_single_output_may_be_a_vector(bounds, one):
+    assert certify(bounds, one, 1) == certify(bounds, [[3.0, 1.0]], 1)
+    assert certified_radius(bounds, one) == certified_radius(bounds, [[3.0, 1.0]])
+    assert len(certify(bounds, one, 1)) == 1
+
+
+def test_one_radius_per_output(bounds):
+    outputs = [[3.0, 1.0]] * 4
+    verdicts = certify(bounds, outputs, ["0.5", 100, 0.25, Fraction(1, 3)])
+    assert [v.certified for v in verdicts] == [True, False, True, True]
+    assert [v.certified for v in certify(bounds, outputs, (1, 2, 1, 2))] == [True, False, True, False]
+
+
+def test_radii_may_be_an_array(bounds):
+    """Numpy users have arrays; each entry is its exact binary value."""
+    verdicts = certify(bounds, [[3.0, 1.0]] * 2, np.array([1.0, 2.0]))
+    assert [v.certified for v in verdicts] == [True, False]
+
+
+def test_a_float_is_its_binary_value_and_text_is_what_it_says(bounds):
+    """The float 0.3 is a little less than 3/10 (and 0.1 a little more than 1/10): a lead in between tells."""
+    limit = bounds.margins.matrix[0][1]
+    assert Fraction(0.3) < Fraction(3, 10)
+    between = (Fraction(0.3) + Fraction(3, 10)) / 2 * limit
+    logits = [[between, Fraction(0)]]
+    assert certify(bounds, logits, 0.3)[0].certified
+    assert certify(bounds, logits, np.float64(0.3))[0].certified
+    assert not certify(bounds, logits, "0.3")[0].certified
+    assert not certify(bounds, logits, Fraction(3, 10))[0].certified
+    assert not certify(bounds, logits, "3/10")[0].certified
+    assert Fraction(0.1) > Fraction(1, 10)
+    between = (Fraction(0.1) + Fraction(1, 10)) / 2 * limit
+    logits = [[between, Fraction(0)]]
+    assert not certify(bounds, logits, 0.1)[0].certified
+    assert certify(bounds, logits, "0.1")[0].certified
+    assert certify(bounds, logits, "1e-1")[0].certified
+
+
+def test_a_small_float_is_not_the_nearest_double(bounds):
+    """float32(0.1) is larger than 0.1 by 1.5e-9."""
+    logits = [[Fraction(np.float64(0.1)) * bounds.margins.matrix[0][1] + Fraction(1, 10**12), Fraction(0)]]
+    assert certify(bounds, logits, np.float64(0.1))[0].certified
+    assert not certify(bounds, logits, np.float32(0.1))[0].certified
+
+
+def test_integers_beside_floats_are_not_rounded(bounds):
+    """Numpy would make float64 of the whole list and round 2^53 + 3 up to 2^53 + 4: a lead of 1 would become 2."""
+    large = 2**53
+    eps = Fraction(105, 100)
+    assert not certify(bounds, [Fraction(large + 3), Fraction(large + 2)], eps)[0].certified
+    try:
+        (verdict,) = certify(bounds, [large + 3, float(large + 2)], eps)
+    except InputError:
+        return  # to refuse is as good
+    assert not verdict.certified
+
+
+def test_floats_beside_text_keep_their_binary_value(bounds):
+    """Numpy would print the float into text: 0.3 would become 3/10, which is more."""
+    eps = Fraction(0.3) / bounds.margins.matrix[0][1]
+    assert not certify(bounds, [Fraction(0.3), Fraction(0)], eps)[0].certified
+    try:
+        (verdict,) = certify(bounds, [0.3, "0"], eps)
+    except InputError:
+        return
+    assert not verdict.certified
+
+
+def test_masked_logits_are_not_used(bounds):
+    """A masked entry is one that its owner declared not to be there."""
+    with pytest.raises(InputError, match="mask"):
+        certify(bounds, np.ma.masked_array([3.0, 1.0], mask=[True, False]), 0)
+
+
+def test_certified_radius_is_the_radius_of_the_verdicts(bounds):
+    rows = np.random.default_rng(0).normal(size=(20, 2))
+    assert certified_radius(bounds, rows) == tuple(v.radius for v in certify(bounds, rows, 7))
+
+
+# -- wrong types -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "eps",
+    [
+        *(
+            None,
+            True,
+            np.True_,
+            "",
+            "x",
+            "nan",
+            float("nan"),
+            float("inf"),
+            -1,
+            -0.5,
+            "-1",
+            Fraction(-1, 2),
+            1j,
+            b"0.1",
+        ),
+        *({}, [], [1, 2], [None], object, np.datetime64("2020-01-01"), [[1]]),
+    ],
+    ids=repr,
+)
+def test_a_wrong_radius_is_refused(bounds, eps):
+    with pytest.raises(InputError):
+        certify(bounds, [[3.0, 1.0]], eps)
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        None,
+        "x",
+        [],
+        [[]],
+        [[1.0]],
+        [[1.0, 2.0, 3.0]],
+        [[1.0, 2.0], [3.0]],
+        [[1.0, float("nan")]],
+        [[1.0, float("inf")]],
+        ["1", "nan"],
+        [[True, False]],
+        [[1j, 2.0]],
+        [[None, 1.0]],
+        np.zeros((1, 1, 2)),
+        np.array([[b"1", b"2"]]),
+        {"a": 1},
+        object,
+        np.zeros((0, 2)),
+        np.array([["2020-01-01", "2020-01-02"]], dtype="M8[D]"),
+    ],
+    ids=repr,
+)
+def test_wrong_outputs_are_refused(bounds, outputs):
+    with pytest.raises(InputError):
+        certify(bounds, outputs, 0)
+    with pytest.raises(InputError):
+        certified_radius(bounds, outputs)
+
+
+@pytest.mark.parametrize("iterations", [-1, 41, 10**30, "many", "3", 2.5, None], ids=repr)
+def test_wrong_iterations_are_refused(iterations):
+    with pytest.raises((UsageError, InputError)):
+        compute_bounds(Network.from_arrays([np.eye(2)]), "exact", iterations)
+
+
+@pytest.mark.parametrize("prec", [-64, 0, 15, 4097, "64", 64.0, None], ids=repr)
+def test_a_wrong_precision_is_refused(prec):
+    with pytest.raises((UsageError, InputError)):
+        compute_bounds(Network.from_arrays([np.eye(2)]), "exact", 1, prec=prec)
+
+
+@pytest.mark.parametrize("backend", ["", "ARB", "float", None], ids=repr)
+def test_a_wrong_backend_is_refused(backend):
+    with pytest.raises(UsageError, match="arb, exact, mpmath"):
+        compute_bounds(Network.from_arrays([np.eye(2)]), backend)
+
+
+@pytest.mark.parametrize("name", ["swish", "", "ReLU", None], ids=repr)
+def test_a_wrong_activation_is_refused(name):
+    """There is no Lipschitz constant by default."""
+    with pytest.raises(InputError, match="activation"):
+        Network.from_arrays([np.eye(2), np.eye(2)], between=name)

@@ -1,6 +1,11 @@
 """Fixtures that all tests share, and how hypothesis searches: the same examples in every run, no clock."""
 
+import os
 from pathlib import Path
+
+# One thread of BLAS for each worker of the tests: more would wait for each other. It is read when numpy is imported.
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
 
 import pytest
 from hypothesis import HealthCheck, settings

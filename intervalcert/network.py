@@ -100,7 +100,7 @@ class Network:
                 )
             if layer.bias is not None and layer.bias.shape != (rows, 1):
                 raise InputError(f"layer {index} has {rows} outputs, but {layer.bias.shape[0]} biases")
-            if (layer.activation is None) != (layer is self.layers[-1]):
+            if (layer.activation is None) != (index == len(self.layers) - 1):
                 raise InputError(f"layer {index}: every layer but the last has an activation, the last has none")
         if self.outputs > MAX_CLASSES:
             raise InputError(f"the model has {self.outputs} outputs; margins are computed for at most {MAX_CLASSES}")

@@ -120,8 +120,9 @@ def norm_upper(
 ) -> tuple[S, int]:
     """Gram iteration: an upper bound of the operator norm ||M||, and the number of steps made.
 
-    Guarantees: every member of the result is at least ||M|| for the M enclosed by `matrix`. With n steps the
-    overestimate is at most rank^(1/2^(n+1)), up to rounding of relative size 2^-prec.
+    Guarantees: the result encloses the bound of the exact run, which is at least ||M|| for the M enclosed by `matrix`;
+    so its upper end is. With n steps the overestimate of the exact run is at most rank^(1/2^(n+1)), up to rounding of
+    relative size 2^-prec.
 
     The steps, from H_0 = M:     G_i = gram(H_{i-1})             r_i = frobenius_upper(G_i)
                                  H_i, e_i = rounded(G_i / r_i)   where e_i >= ||G_i/r_i - H_i||_F

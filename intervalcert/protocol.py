@@ -103,7 +103,7 @@ class Matrix(Protocol[S]):
         """Every entry moved to the nearest multiple of 2^-bits, and the squared Frobenius norm of that movement.
 
         Guarantees: for each M in self, with R = M moved to the grid (ties upwards), R is in the first value and
-        ||M - R||_F² in the second, which stays within [0, rows·columns·4^-(bits+1)].
+        ||M - R||_F², which is at most rows·columns·4^-(bits+1), in the second.
         """
 
     def frobenius_squared(self) -> S:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,9 @@ from intervalcert.demo import DATA
 from intervalcert.network import exact_matrix
 from intervalcert.rational import RationalMatrix
 
-__all__ = ["Item", "bundled", "corpus", "halved_and_doubled", "seed_networks"]
+__all__ = ["MODELS", "Item", "bundled", "corpus", "halved_and_doubled", "seed_networks", "small_model"]
+
+MODELS = Path(__file__).parent / "models"
 
 Floats = npt.NDArray[np.float64]
 Shape = tuple[int, int]
@@ -78,9 +81,11 @@ def corpus(paper_model: Network | None, *, short: bool) -> Iterator[Item]:
     generated = list(_generated())
     yield from generated[::7] if short else generated
     yield from (Item(f"seed: {name}", network) for name, network in seed_networks().items())
-    model = bundled()
-    yield Item("bundled model", model, small=False)
-    yield Item("bundled model, 40 halvings and doublings", halved_and_doubled(model, 40), small=False)
+    model = small_model()
+    yield Item("small model", model, small=False)
+    yield Item("small model, 40 halvings and doublings", halved_and_doubled(model, 40), small=False)
+    if not short:
+        yield Item("bundled MNIST model", bundled(), small=False)
     if paper_model is not None and not short:
         yield Item("the paper's MNIST model", paper_model, small=False)
 
@@ -116,8 +121,14 @@ def seed_networks() -> dict[str, Network]:
     }
 
 
+def small_model() -> Network:
+    """A trained reader of seven-segment digits, small enough for every backend; `models/make_segments.py` made it."""
+    return load_model(MODELS / "segments.txt")
+
+
 def bundled() -> Network:
-    return load_model(DATA / "segments.txt")
+    """The MNIST model that comes with the package."""
+    return load_model(DATA / "mnist.npz")
 
 
 def halved_and_doubled(network: Network, times: int) -> Network:

@@ -147,7 +147,7 @@ def train(options: argparse.Namespace) -> None:
     generator = torch.Generator().manual_seed(options.seed)
     with np.load(options.mnist) as archive:
         x_train, y_train, x_test, y_test = (archive[name] for name in ("x_train", "y_train", "x_test", "y_test"))
-    reach = options.augment
+    reach = 1 if options.augment else 0  # pixels
     padded = torch.nn.functional.pad(torch.from_numpy(x_train), (reach,) * 4)
     windows = padded.unfold(1, SIDE, 1).unfold(2, SIDE, 1)  # [image, down, right] is the image shifted; a view
     labels = torch.from_numpy(y_train).long()
@@ -203,10 +203,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--eps-train", type=float, default=0.45, help="the eps of the loss after the ramp (default %(default)s)")
     add("--eps-test", type=float, default=0.3, help="the eps of the figures printed (default %(default)s)")
     add("--ramp", type=float, default=0.5, help="share of training in which eps grows (default %(default)s)")
-    add("--augment", type=int, nargs="?", const=1, default=0, help="shift images by up to so many pixels (alone: 1)")
+    add("--augment", action="store_true", help="shift every image by up to one pixel each way, anew in every epoch")
     add("--depth", type=int, default=8, help="hidden layers (default %(default)s)")
     add("--width", type=int, default=128, help="neurons of each (default %(default)s)")
-    add("--power-steps", type=int, default=2, help="power iterations for every batch (default %(default)s)")
+    add("--power-steps", type=int, default=8, help="power iterations for every batch (default %(default)s)")
     add("--grid-bits", type=int, default=14, help="weights are multiples of 2^-GRID_BITS (default %(default)s)")
     add("--save-every", type=int, default=10, help="epochs between checkpoints (default %(default)s)")
     add("--seed", type=int, default=0)

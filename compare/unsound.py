@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from compare.corpus import bundled, halved_and_doubled, seed_networks
+from compare.corpus import MODELS, bundled, halved_and_doubled, seed_networks, small_model
 from compare.harness import Outcome, Setting, table
 from intervalcert import Bounds, Network, certify, compute_bounds
-from intervalcert.demo import DATA
 from intervalcert.norms import sqrt_lower
 from intervalcert.rational import RationalMatrix, decimal_lower, decimal_upper, format_exact
 
@@ -243,9 +242,12 @@ def cases(short: bool) -> Iterator[Case]:
     for name, network in seed_networks().items():  # in the paper they are linear: a negative input gives class 1
         linear = Network.of([layer.weights for layer in network.layers], between="identity")
         yield Case.of(f"seed: {name}", linear, np.array([[1.0], [-1.0], [3.0]]))
-    model, images = Network.from_arrays(_float32(bundled())), np.load(DATA / "segments_inputs.npy")[:12] / 16
+    model, images = Network.from_arrays(_float32(small_model())), np.load(MODELS / "segments_inputs.npy")[:12] / 16
     for times in (0, 20) if short else (0, 18, 20, 40):
-        yield Case.of(f"bundled model, {times} halvings", halved_and_doubled(model, times), images)
+        yield Case.of(f"small model, {times} halvings", halved_and_doubled(model, times), images)
+    if not short:
+        shipped, point = Network.from_arrays(_float32(bundled())), np.random.default_rng(8).random((1, 784))
+        yield Case.of("bundled MNIST model, 20 halvings", halved_and_doubled(shipped, 20), point)
     for seed in range(2 if short else 12):
         rng = np.random.default_rng([seed, 6])
         w = [rng.standard_normal(shape).astype(np.float32) for shape in ((12, 6), (12, 12), (4, 12), (4, 6))]

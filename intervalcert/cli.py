@@ -301,7 +301,7 @@ def _demo(_: argparse.Namespace) -> int:
     from intervalcert.demo import run_demo
     from intervalcert.report import print_data
 
-    print_data(run_demo())
+    print_data(run_demo(_say if sys.stderr.isatty() else lambda _: None))
     return 0
 
 

@@ -20,7 +20,7 @@ import pytest
 import intervalcert
 from intervalcert import load_bounds
 
-DATA = Path(intervalcert.__file__).parent / "data"
+DATA = Path(__file__).resolve().parents[1] / "compare" / "models"
 COMMANDS = ["bounds", "certify", "radius", "audit", "demo"]
 POSIX = pytest.mark.skipif(os.name != "posix", reason="signals, pipes and terminals are those of POSIX")
 
@@ -43,7 +43,7 @@ def run(*argv, cwd=None, **options):
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory):
-    """A folder with the bundled model, its outputs and labels, and bounds of each backend (few steps: it is quick)."""
+    """A folder with the small model of compare/, its outputs, its labels, and bounds of each backend (few steps)."""
     folder = tmp_path_factory.mktemp("cli")
     for name in ("segments.txt", "segments_outputs.txt", "segments_labels.txt"):
         shutil.copy(DATA / name, folder)
@@ -113,7 +113,7 @@ def certified(work, *argv):
 
 @pytest.fixture(scope="module")
 def at_a_quarter(work):
-    """What certify finds at the radius that the bundled outputs carry."""
+    """What certify finds at the radius that those outputs carry."""
     return certified(work)
 
 

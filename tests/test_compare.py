@@ -8,10 +8,9 @@ import pytest
 
 from compare import attack, cross, seed
 from compare.__main__ import main
-from compare.corpus import bundled, corpus
+from compare.corpus import MODELS, corpus, small_model
 from compare.harness import Setting
 from intervalcert.batch import read_outputs
-from intervalcert.demo import DATA
 
 SHARED = Path(__file__).resolve().parents[1].parent / "shared"
 
@@ -65,10 +64,10 @@ def test_absent_files_are_skipped_and_not_passed(tmp_path):
     assert outcome.data == {}
 
 
-def test_no_certified_point_of_the_bundled_model_falls(short):
+def test_no_certified_point_of_the_small_model_falls(short):
     outcome = attack.run(short)
     assert outcome.violations == []
-    found = outcome.data["bundled model"]
+    found = outcome.data["small model"]
     assert found["certified"] <= found["unbroken"] < found["points"]
 
 
@@ -86,10 +85,10 @@ def test_a_false_certificate_is_caught_by_the_attack(short, monkeypatch):
 
 
 def test_exact_logits_are_those_of_the_shipped_outputs():
-    pixels = np.load(DATA / "segments_inputs.npy")
-    outputs = read_outputs(DATA / "segments_outputs.txt")
+    pixels = np.load(MODELS / "segments_inputs.npy")
+    outputs = read_outputs(MODELS / "segments_outputs.txt")
     for index in (0, 99):
-        found = attack.exact_logits(bundled(), [Fraction(int(x), 16) for x in pixels[index]])
+        found = attack.exact_logits(small_model(), [Fraction(int(x), 16) for x in pixels[index]])
         row = outputs.rows[index]
         assert found == [Fraction(n, row.denominator) for n in row.numerators]
 

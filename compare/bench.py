@@ -1,14 +1,12 @@
 """Time as a ratio to what a user would run instead, in the same process, interleaved, best of several; and memory.
 
 Bounds are measured against `numpy.linalg.norm(W, 2)` of the same layers, certify against the plain float formula. BLAS
-is held to one thread. Peak memory is that of a fresh process that does nothing else.
+is held to one thread (`compare/__init__.py`). Peak memory is that of a fresh process that does nothing else.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -38,29 +36,6 @@ ARCHITECTURES: dict[str, tuple[tuple[Shape, ...], int]] = {
 SHAPES: tuple[Shape, ...] = ((128, 128), (256, 784), (512, 3072), (1024, 1024), (2048, 2048))
 LONGEST = 60.0
 """A shape is left out where the time of the one before, scaled by the cube of the side, exceeds this many seconds."""
-_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-
-
-def run(setting: Setting) -> Outcome:
-    """BLAS reads its thread count at start: run in a child that has it set."""
-    if os.environ.get(_THREADS[0]) == "1":
-        return _measure(setting)
-    script = (
-        "import json, pathlib, sys; from compare.bench import run; from compare.harness import Setting, store;"
-        "shared, out, short = json.loads(sys.argv[1]);"
-        "setting = Setting(pathlib.Path(shared), pathlib.Path(out), short); store(run(setting), setting)"
-    )
-    arguments = json.dumps([str(setting.shared), str(setting.out), setting.short])
-    subprocess.run([sys.executable, "-c", script, arguments], check=True, env=_one_thread())
-    stored = json.loads((setting.out / "bench.json").read_text())
-    outcome = Outcome("bench", data={key: stored[key] for key in ("networks", "shapes", "certify", "memory")})
-    outcome.skipped, outcome.pictures = stored["skipped"], [setting.out / name for name in stored["pictures"]]
-    outcome.tables = _tables(outcome.data)
-    return outcome
-
-
-def _one_thread() -> dict[str, str]:
-    return {**os.environ, **dict.fromkeys(_THREADS, "1")}
 
 
 def interleaved(tasks: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
@@ -177,7 +152,7 @@ def _memory(setting: Setting) -> list[dict[str, Any]]:
     for shape in ((128, 128),) if setting.short else ((128, 128), (256, 784), (512, 3072)):
         for name in ("arb", "exact"):
             command = [sys.executable, "-c", script, str(shape[0]), str(shape[1]), name]
-            found = subprocess.run(command, check=True, capture_output=True, text=True, env=_one_thread())
+            found = subprocess.run(command, check=True, capture_output=True, text=True)
             rows.append({"shape": list(shape), "backend": name, "MB": int(found.stdout) // 1024})
     return rows
 
@@ -185,7 +160,7 @@ def _memory(setting: Setting) -> list[dict[str, Any]]:
 # -- the run ---------------------------------------------------------------------------------------------------------
 
 
-def _measure(setting: Setting) -> Outcome:
+def run(setting: Setting) -> Outcome:
     outcome = Outcome("bench")
     outcome.data = {"networks": _networks(setting), "shapes": _shapes(setting, outcome)}
     outcome.data |= {"certify": _certify(setting), "memory": _memory(setting)}

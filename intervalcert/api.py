@@ -61,6 +61,8 @@ def certify(
         eps: one radius, or one per output. The text "0.3" is 3/10; the float 0.3 is its binary value.
     """
     found = outputs_of(outputs)
+    if isinstance(eps, np.ndarray) and not eps.ndim:
+        eps = eps.item()
     if isinstance(eps, Sequence | np.ndarray) and not isinstance(eps, str):
         radii = [as_fraction(x) for x in eps]
         if len(radii) != len(found.rows):

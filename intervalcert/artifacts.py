@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from intervalcert.errors import InputError, SoundnessError
-from intervalcert.files import atomic_writer, read_text
+from intervalcert.files import MAX_FILE_BYTES, atomic_writer, read_text
 from intervalcert.lipschitz import Margins, NetworkBounds
-from intervalcert.network import ACTIVATIONS, Network, Source
+from intervalcert.network import Network, Source, activation
 from intervalcert.norms import MAX_ITERATIONS, LayerBound
 from intervalcert.rational import MAX_BINARY_EXPONENT, decimal_lower, decimal_upper, format_exact, parse_rational
 
@@ -94,6 +94,8 @@ def save_bounds(bounds: Bounds, path: str | Path) -> None:
     if largest >= MAX_BINARY_EXPONENT:
         raise InputError(f"a bound near 2^±{largest} is beyond what a bounds file can hold: rescale the model's layers")
     text = json.dumps(_as_json(bounds), indent=1, allow_nan=False)
+    if len(text) >= MAX_FILE_BYTES:
+        raise InputError(f"the bounds of {bounds.classes} classes take more than a bounds file may hold")
     with atomic_writer(Path(path)) as file:
         file.write(text.encode() + b"\n")
 
@@ -124,14 +126,14 @@ def _as_json(bounds: Bounds) -> dict[str, Any]:
             {
                 "rows": layer.shape[0],
                 "columns": layer.shape[1],
-                "activation": activation,
+                "activation": name,
                 "lower": {"exact": format_exact(layer.lower), "decimal": decimal_lower(layer.lower)},
                 "upper": {"exact": format_exact(layer.upper), "decimal": decimal_upper(layer.upper)},
                 "iterations": layer.iterations,
                 "computed_by": layer.computed_by,
                 "refused": list(layer.refused),
             }
-            for layer, activation in zip(bounds.layers, bounds.activations, strict=True)
+            for layer, name in zip(bounds.layers, bounds.activations, strict=True)
         ],
         "margins": {
             "exact": [[format_exact(x) for x in row] for row in bounds.margins.matrix],
@@ -262,8 +264,10 @@ def _layer(item: Any, index: int) -> LayerBound:
 def _activations(names: Iterable[Any]) -> tuple[str | None, ...]:
     *between, last = names
     for index, name in enumerate(between):
-        if not isinstance(name, str) or name not in ACTIVATIONS:
-            raise InputError(f"layer {index}: the activation {name!r} is not known")
+        try:
+            activation(_typed(name, str, "activation"))
+        except InputError as error:
+            raise InputError(f"layer {index}: {error}") from None
     if last is not None:
         raise InputError(f"the last layer gives logits, but has the activation {last!r}")
     return (*between, None)

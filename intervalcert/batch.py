@@ -47,10 +47,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Outputs:
-    """Logits, one row per output, all equally long, and the radius of each row where the file carries one."""
+    """Logits, one row per output, all equally long; the radii and the header line, where the file has them."""
 
     rows: tuple[RationalVector, ...]
     radii: tuple[Fraction, ...] | None = None
+    header: str | None = None
 
 
 # -- in --------------------------------------------------------------------------------------------------------------
@@ -83,8 +84,10 @@ def read_outputs(path: str | Path, classes: int | None = None) -> Outputs:
         return _rows_of(array, str(path))
     rows: list[RationalVector] = []
     radii: list[Fraction | None] = []
+    header = None
     for place, (number, line) in enumerate(_lines(path)):
         if place == 0 and _is_header(line):
+            header = line
             continue
         try:
             row, radius = _parse_line(line, classes or (len(rows[0]) if rows else None))
@@ -97,11 +100,15 @@ def read_outputs(path: str | Path, classes: int | None = None) -> Outputs:
     if not rows:
         raise InputError(f"{path} contains no outputs")
     carried = tuple(radius for radius in radii if radius is not None)
-    return Outputs(tuple(rows), carried or None)
+    return Outputs(tuple(rows), carried or None, header)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     return ((n, line.strip()) for n, line in enumerate(read_text(path).splitlines(), 1) if line.strip())
+
+
+_MISSING = {"na", "n/a", "none", "null", "nil", "missing"}
+"""What programs write where a number is missing: not a name, so such a line is data, and refused."""
 
 
 def _is_header(line: str) -> bool:
@@ -110,10 +117,11 @@ def _is_header(line: str) -> bool:
 
 
 def _is_name(cell: str) -> bool:
+    bare = cell.strip('"')
     try:
-        float(cell)
+        float(bare)
     except ValueError:
-        return cell[:1].isalpha() or cell[:1] in {'"', "_"}
+        return bare.lower() not in _MISSING and (bare[:1].isalpha() or bare[:1] == "_")
     return False
 
 
@@ -177,20 +185,29 @@ class Summary:
     certified: int
     total: int
     exactly: int
-    accuracy: float | None
-    vra: float | None
+    right: int | None = None
+    right_and_certified: int | None = None
+
+    @property
+    def accuracy(self) -> float | None:
+        return None if self.right is None else self.right / self.total
+
+    @property
+    def vra(self) -> float | None:
+        return None if self.right_and_certified is None else self.right_and_certified / self.total
 
 
 def summarise(verdicts: Sequence[Verdict], labels: Sequence[int] | None) -> Summary:
     """VRA: the share of outputs that are both right and certified."""
     right = None if labels is None else [v.argmax == label for v, label in zip(verdicts, labels, strict=True)]
-    total = len(verdicts)
     return Summary(
         certified=sum(v.certified for v in verdicts),
-        total=total,
+        total=len(verdicts),
         exactly=sum(v.exactly for v in verdicts),
-        accuracy=None if right is None else sum(right) / total,
-        vra=None if right is None else sum(r and v.certified for r, v in zip(right, verdicts, strict=True)) / total,
+        right=None if right is None else sum(right),
+        right_and_certified=None
+        if right is None
+        else sum(r and v.certified for r, v in zip(right, verdicts, strict=True)),
     )
 
 

@@ -70,7 +70,7 @@ class Certifier:
             argmax=top,
             certified=settled.value,
             radius=math.inf if radius is None else float_below(radius),
-            exactly=bool(settled.refused),
+            exactly=bool(settled.refused) and settled.backend.working_bits is None,
         )
 
     def _certified(self, backend: Backend[Any], logits: RationalVector, top: int, eps: Fraction) -> bool:

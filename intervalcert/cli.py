@@ -1,7 +1,8 @@
 """The command line: parsing, progress, exit codes. No mathematics.
 
 stdout is data, stderr is progress and messages. Exit codes: 0 ran; 1 with --check if something is not certified;
-2 usage; 3 input refused; 4 a soundness self-check failed; 130 interrupted.
+2 usage; 3 input refused; 4 a soundness self-check failed; 70 a fault of the program;
+130 interrupted.
 
 Everything heavy is imported inside the command that needs it, so that --help is instant.
 """
@@ -13,7 +14,10 @@ import contextlib
 import io
 import json
 import os
+import signal
 import sys
+import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+_ACTIVATIONS = "relu, tanh, hard_tanh, sigmoid, identity, group_sort, min_max, leaky_relu:SLOPE or elu:ALPHA"
 _EXIT = {UsageError: 2, InputError: 3, SoundnessError: 4, InconclusiveError: 4}
 
 
@@ -41,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
-        arguments = _parser().parse_args(argv)
+        _clean_up_when_ended()
+        arguments = _parser().parse_args(_with_negative_eps(sys.argv[1:] if argv is None else argv))
         code: int = arguments.run(arguments)
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -62,6 +68,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MemoryError:
         _say("intervalcert: this input needs more memory than there is")
         return 3
+    except Exception as error:  # a fault of ours; Python's own exit code would say "not certified"
+        _say("".join(traceback.format_exception(error)) + "intervalcert: a fault of the program; please report it")
+        return 70
+
+
+def _clean_up_when_ended() -> None:
+    """A polite end (SIGTERM) goes the way of an interrupt: temporary files are removed."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
+def _with_negative_eps(words: Sequence[str]) -> list[str]:
+    """Joins ``--eps -1e-3`` to one word: argparse would take the number for an option."""
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1] == "--eps" and word.startswith("-"):
+            joined[-1] = f"--eps={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _abandon_stdout() -> None:
@@ -71,7 +97,13 @@ def _abandon_stdout() -> None:
 
 
 def _say(message: str) -> None:
-    print(message, file=sys.stderr)
+    if sys.stderr is not None:  # print would turn to stdout
+        print(message, file=sys.stderr)
+
+
+def _is_watched() -> bool:
+    """Whether somebody sees stderr."""
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 # -- the parser ------------------------------------------------------------------------------------------------------
@@ -139,7 +171,10 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 def _add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--biases", type=Path, metavar="FILE", help="biases in the text format: […],[…]")
     parser.add_argument(
-        "--activation", default="relu", metavar="NAME", help="what stands between the layers (default relu)"
+        "--activation",
+        default="relu",
+        metavar="NAME",
+        help=f"what stands between the layers (default relu): {_ACTIVATIONS}",
     )
 
 
@@ -194,6 +229,8 @@ def _certify(arguments: argparse.Namespace) -> int:
     write = _writer(arguments, verdict_writer)
     bounds = load_bounds(arguments.bounds)
     outputs = read_outputs(arguments.outputs, bounds.classes)
+    if outputs.header is not None:
+        _say(f"{arguments.outputs}: the first line is taken for a header: {outputs.header[:60]}")
     radii = _radii(arguments, outputs)
     labels = None
     if arguments.labels is not None:
@@ -270,6 +307,8 @@ def _radius(arguments: argparse.Namespace) -> int:
     write = _writer(arguments, lambda path: verdict_writer(path, RADIUS_COLUMNS))
     bounds = load_bounds(arguments.bounds)
     outputs = read_outputs(arguments.outputs, bounds.classes)
+    if outputs.header is not None:
+        _say(f"{arguments.outputs}: the first line is taken for a header: {outputs.header[:60]}")
     with _progress("radius", len(outputs.rows)) as advance:
         verdicts = certify_outputs(bounds, outputs, [Fraction(0)] * len(outputs.rows), advance)
     if write is None:
@@ -301,7 +340,7 @@ def _demo(_: argparse.Namespace) -> int:
     from intervalcert.demo import run_demo
     from intervalcert.report import print_data
 
-    print_data(run_demo(_say if sys.stderr.isatty() else lambda _: None))
+    print_data(run_demo(_say if _is_watched() else lambda _: None))
     return 0
 
 
@@ -311,7 +350,7 @@ def _demo(_: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
     """A bar on stderr with rate and remaining time; nothing at all if stderr is not a terminal."""
-    if not sys.stderr.isatty():
+    if not _is_watched():
         yield lambda: None
         return
     from rich.console import Console
@@ -325,7 +364,7 @@ def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
 @contextlib.contextmanager
 def _layer_progress(what: str, layers: int) -> Iterator[Callable[[int], None]]:
     """A bar that counts layers and names the step within the layer."""
-    if not sys.stderr.isatty():
+    if not _is_watched():
         yield lambda _: None
         return
     from rich.console import Console

@@ -82,8 +82,13 @@ def _verdicts(bounds: dict[str, Bounds], seconds: dict[str, float]) -> Table:
     for name in _BACKENDS:
         verdicts = certify_outputs(bounds[name], outputs, radii)
         found = summarise(verdicts, labels)
-        share = f"{found.certified} ({percent(found.certified / found.total)})"
-        table.add_row(name, f"{seconds[name]:.2f} s", share, percent(found.accuracy or 0), percent(found.vra or 0))
+        share = f"{found.certified} ({percent(found.certified, found.total)})"
+        table.add_row(
+            name,
+            f"{seconds[name]:.2f} s",
+            share,
+            *(percent(n or 0, found.total) for n in (found.right, found.right_and_certified)),
+        )
         certified.append({v.index for v in verdicts if v.certified})
     if not certified[1] <= certified[0]:
         raise SoundnessError("arb certifies an output that exact does not")

@@ -76,6 +76,9 @@ def sha256_of(path: Path) -> str:
 def check_output(path: Path, *inputs: Path | None) -> None:
     """Refuses at once, before hours of work, an output that could not be written or would replace an input."""
     try:
+        if path.absolute().parts[1:2] in {("dev",), ("proc",)}:
+            raise InputError(f"{path} cannot be written: it is not a regular file")
+        path.resolve()
         for other in inputs:
             if other is not None and path.exists() and other.exists() and path.samefile(other):
                 raise UsageError(f"{path} is an input of this command: writing the result there would replace it")
@@ -85,7 +88,7 @@ def check_output(path: Path, *inputs: Path | None) -> None:
             raise InputError(f"{path} cannot be written: it is not a regular file")
         if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
             raise InputError(f"{path} cannot be written: {path.parent} is not a folder that one may write to")
-    except (OSError, ValueError) as error:  # a name that no file can have
+    except (OSError, ValueError, RuntimeError) as error:  # a name that no file can have, or a link to itself
         raise InputError(f"{str(path)!r} cannot be written: {error}") from None
 
 
@@ -99,7 +102,7 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
     try:
         check_output(path)
         path = path.resolve()
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".intervalcert-", suffix=".part")
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
     try:

@@ -69,7 +69,8 @@ def product_margins(network: Network, layers: Sequence[LayerBound], rungs: Seque
         factors = [bound.upper for bound in layers[:-1]]
         factors += [layer.activation.lipschitz for layer in network.layers if layer.activation is not None]
         body = reduce(mul, map(backend.scalar, factors), backend.scalar(Fraction(1)))
-        rows = [backend.matrix(last.row(i)) for i in classes]
+        head = backend.matrix(last)
+        rows = [head.row(i) for i in classes]
         return {(i, j): body * frobenius_upper(rows[j] - rows[i], backend) for j in classes for i in range(j)}
 
     settled = settle(rungs, compute, is_useful=lambda found: all(map(is_sharp, found.values())))

@@ -14,13 +14,23 @@ import numpy as np
 import numpy.typing as npt
 
 from intervalcert.errors import InputError
-from intervalcert.rational import RationalMatrix, as_row, as_rows, plain_array
+from intervalcert.rational import RationalMatrix, as_row, as_rows, parse_rational, plain_array
 
-__all__ = ["ACTIVATIONS", "Activation", "Layer", "Network", "Source", "activation", "exact_bias", "exact_matrix"]
+__all__ = [
+    "ACTIVATIONS",
+    "PARAMETRISED",
+    "Activation",
+    "Layer",
+    "Network",
+    "Source",
+    "activation",
+    "exact_bias",
+    "exact_matrix",
+]
 
 
-MAX_CLASSES = 2_048
-"""Margins are kept for each pair of classes: two million pairs are the limit."""
+MAX_CLASSES = 1_024
+"""Margins are kept for each pair of classes: half a million pairs are the limit."""
 
 MAX_ENTRIES = 2**26
 """Weights of one layer. As exact integers they take some 40 bytes each."""
@@ -28,35 +38,47 @@ MAX_ENTRIES = 2**26
 
 @dataclass(frozen=True)
 class Activation:
-    """A function R^k -> R^k with ||f(u) - f(v)|| <= lipschitz·||u - v|| for all u, v."""
+    """A function R^k -> R^k with ||f(u) - f(v)|| <= lipschitz·||u - v|| for all u, v.
+
+    `name` says all that the constant depends on: ``relu``, or with a parameter ``leaky_relu:0.01``.
+    """
 
     name: str
     lipschitz: Fraction
 
 
 ACTIVATIONS = {
-    known.name: known
-    for known in (
-        # Component by component, with slopes between 0 and the constant:
-        Activation("relu", Fraction(1)),
-        Activation("leaky_relu", Fraction(1)),  # the leak must be in [-1, 1]
-        Activation("elu", Fraction(1)),  # ELU with alpha = 1
-        Activation("tanh", Fraction(1)),
-        Activation("hard_tanh", Fraction(1)),
-        Activation("sigmoid", Fraction(1, 4)),  # s' = s·(1 - s) <= 1/4
-        Activation("identity", Fraction(1)),
-        # Sorting within groups moves no two vectors apart:
-        Activation("group_sort", Fraction(1)),
-        Activation("min_max", Fraction(1)),
-    )
+    # Component by component, with slopes in [0, constant]:
+    "relu": Fraction(1),
+    "tanh": Fraction(1),
+    "hard_tanh": Fraction(1),
+    "sigmoid": Fraction(1, 4),  # s' = s·(1 - s) <= 1/4
+    "identity": Fraction(1),
+    # Sorting within groups moves no two vectors apart:
+    "group_sort": Fraction(1),
+    "min_max": Fraction(1),
+}
+PARAMETRISED = {
+    "leaky_relu": "the slope below zero: leaky_relu:0.01",
+    "elu": "its alpha: elu:1",
 }
 
 
 def activation(name: str) -> Activation:
     """The activation of that name. An unknown one is an error: there is no Lipschitz constant by default."""
-    if name not in ACTIVATIONS:
-        raise InputError(f"no Lipschitz constant is known for the activation {name!r}: use {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[name]
+    kind, colon, parameter = str(name).partition(":")
+    if name in ACTIVATIONS:
+        return Activation(name, ACTIVATIONS[name])
+    if kind in PARAMETRISED and colon:
+        value = parse_rational(parameter)
+        if kind == "elu" and value < 0:
+            raise InputError(f"the activation {name!r}: alpha must not be negative")
+        # Slopes: 1 above zero; below it the leak, or alpha·exp(x) <= alpha.
+        return Activation(name, max(Fraction(1), abs(value)))
+    if kind in PARAMETRISED:
+        raise InputError(f"the constant of the activation {name!r} depends on {PARAMETRISED[kind]}")
+    known = ", ".join((*ACTIVATIONS, *(f"{kind}:VALUE" for kind in PARAMETRISED)))
+    raise InputError(f"no Lipschitz constant is known for the activation {name!r}: use {known}")
 
 
 @dataclass(frozen=True)
@@ -188,7 +210,8 @@ def _content(layers: Sequence[Layer]) -> Source:
             if part is None:
                 digest.update(b"none;")
                 continue
-            numbers = ",".join(f"{Fraction(n, part.denominator)}" for n in part.numerators.ravel().tolist())
+            lowest = (Fraction(n, part.denominator) for n in part.numerators.ravel().tolist())
+            numbers = ",".join(f"{x.numerator:x}/{x.denominator:x}" for x in lowest)
             digest.update(f"{part.shape}:{numbers};".encode())
         digest.update(f"{layer.activation}|".encode())
     return Source("(in memory)", digest.hexdigest())

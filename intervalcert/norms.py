@@ -17,7 +17,7 @@ import numpy as np
 from intervalcert.errors import SoundnessError, UsageError
 from intervalcert.fallback import describe, is_sharp, settle
 from intervalcert.protocol import Backend, Matrix, S, Scalar
-from intervalcert.rational import RationalMatrix, round_down, round_up, shortest_exact
+from intervalcert.rational import RationalMatrix, dyadic_value, round_down, round_up, shortest_exact
 
 __all__ = [
     "AUTO_GAIN",
@@ -65,7 +65,7 @@ def sqrt_upper(x: Fraction, bits: int) -> Fraction:
     if x == 0:
         return Fraction(0)
     q, e = _normalised(x, bits)
-    return _shifted(math.isqrt(-(-q.numerator // q.denominator) - 1) + 1, e)
+    return dyadic_value(math.isqrt(-(-q.numerator // q.denominator) - 1) + 1, e)
 
 
 def sqrt_lower(x: Fraction, bits: int) -> Fraction:
@@ -75,7 +75,7 @@ def sqrt_lower(x: Fraction, bits: int) -> Fraction:
     if x == 0:
         return Fraction(0)
     q, e = _normalised(x, bits)
-    return _shifted(math.isqrt(q.numerator // q.denominator), e)
+    return dyadic_value(math.isqrt(q.numerator // q.denominator), e)
 
 
 def _normalised(x: Fraction, bits: int) -> tuple[Fraction, int]:
@@ -87,10 +87,6 @@ def _normalised(x: Fraction, bits: int) -> tuple[Fraction, int]:
     while q < 4 ** (bits - 1):
         q, e = q * 4, e - 1
     return q, e
-
-
-def _shifted(mantissa: int, exponent: int) -> Fraction:
-    return Fraction(mantissa << exponent) if exponent >= 0 else Fraction(mantissa, 1 << -exponent)
 
 
 def _sqrt_upper_of(x: S, backend: Backend[S]) -> S:
@@ -134,10 +130,13 @@ def norm_upper(
     Tightness: G_n has the norm ||M||^(2^n) up to the factors r, and ||G||_F <= sqrt(rank)·||G||.
 
     If M = 0 there is nothing to divide by: the iteration ends before its first step, and the Frobenius norm is 0.
-    `auto` evaluates v_0 after each step and stops when it fell by less than `AUTO_GAIN`.
+    `auto` evaluates v_0 after each step, goes on only if it is proved to have fallen by more than `AUTO_GAIN`, and
+    gives the least one with its number of steps. What an enclosure proves holds in the exact run: that one makes at
+    least as many steps, and its least bound is no larger.
     """
     steps: list[tuple[S, S]] = []
-    before = frobenius_upper(matrix, backend).upper() if iterations == "auto" else None
+    least = before = frobenius_upper(matrix, backend) if iterations == "auto" else None
+    made = 0
     for _ in range(MAX_ITERATIONS if iterations == "auto" else iterations):
         gram = matrix.gram()
         if gram.is_zero():  # undecided raises; and gram(H) = 0 only if H = 0
@@ -146,11 +145,15 @@ def norm_upper(
         matrix, moved_squared = gram.divided(scale).rounded(backend.prec)
         steps.append((scale, _sqrt_upper_of(moved_squared, backend)))
         on_step()
-        if before is not None:
-            now = _unwound(steps, matrix, backend).upper()
-            if now * (1 + AUTO_GAIN) >= before:
+        if least is not None and before is not None:
+            now = _unwound(steps, matrix, backend)
+            if now.upper() < least.upper():
+                least, made = now, len(steps)
+            if now.upper() * (1 + AUTO_GAIN) >= before.lower():
                 break
             before = now
+    if least is not None:
+        return least, made
     return _unwound(steps, matrix, backend), len(steps)
 
 

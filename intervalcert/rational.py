@@ -38,6 +38,7 @@ __all__ = [
     "as_rows",
     "decimal_lower",
     "decimal_upper",
+    "dyadic_value",
     "float_below",
     "format_exact",
     "is_flat",
@@ -58,8 +59,11 @@ MAX_DIGITS = 1_500
 MAX_EXPONENT = 1_000
 """Largest decimal exponent in a file, either sign. float64 needs 324."""
 
-MAX_BINARY_EXPONENT = 200_000
+MAX_BINARY_EXPONENT = 20_000
 """Largest binary exponent of an ``m*2^e`` in a bounds file; a product of many extreme layers needs it."""
+
+MAX_MATRIX_BITS = 2**32
+"""What the numerators of one matrix of decimals may take: half a gigabyte."""
 
 _DECIMAL = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:[eE]([+-]?\d+))?", re.ASCII)
 _DYADIC = re.compile(r"(-?\d+)\*2\^(-?\d+)", re.ASCII)
@@ -103,7 +107,7 @@ def parse_rational(text: str) -> Fraction:
     if dyadic is not None:
         if len(dyadic[2]) > 9 or abs(int(dyadic[2])) > MAX_BINARY_EXPONENT:
             raise InputError(f"the exponent of {_shorten(stripped)} is beyond ±{MAX_BINARY_EXPONENT}")
-        return _times_power_of_two(int(dyadic[1]), int(dyadic[2]))
+        return dyadic_value(int(dyadic[1]), int(dyadic[2]))
     top, slash, bottom = stripped.partition("/")
     value = _decimal_fraction(top)
     if not slash:
@@ -183,7 +187,8 @@ def _decimal_fraction(text: str) -> Fraction:
     return Fraction(mantissa * 10**exponent) if exponent >= 0 else Fraction(mantissa, 10**-exponent)
 
 
-def _times_power_of_two(mantissa: int, exponent: int) -> Fraction:
+def dyadic_value(mantissa: int, exponent: int) -> Fraction:
+    """mantissa·2^exponent."""
     return Fraction(mantissa << exponent) if exponent >= 0 else Fraction(mantissa, 1 << -exponent)
 
 
@@ -213,11 +218,11 @@ def round_down(x: Fraction, bits: int) -> Fraction:
     mantissa = (top << shift) // bottom if shift >= 0 else top // (bottom << -shift)
     excess = max(0, abs(mantissa).bit_length() - bits)
     # Floor of a floor is the floor. A carry to 2^bits (negative x) leaves a power of two, which has a 1-bit mantissa.
-    return _times_power_of_two(mantissa >> excess, excess - shift)
+    return dyadic_value(mantissa >> excess, excess - shift)
 
 
 def float_below(x: Fraction) -> float:
-    """The greatest float64 strictly below x > 0 (0.0 if there is none above zero), and inf for nothing.
+    """The greatest float64 strictly below x > 0, at least 0.0; and 0.0 for x <= 0.
 
     Strict, so that a radius reported this way satisfies the strict inequality that defines "certified".
     """
@@ -264,7 +269,7 @@ def format_exact(x: Fraction) -> str:
 
 def shortest_exact(x: Fraction) -> str:
     """The exact value as people write it: a short decimal, else ``p/q``; ``≈`` marks what is too long to write."""
-    if max(abs(x.numerator), x.denominator).bit_length() > 1_000:
+    if max(abs(x.numerator), x.denominator).bit_length() > 13_000:
         return f"≈{'-' if x < 0 else ''}{decimal_upper(abs(x))}"
     for digits in range(20):
         if (x * 10**digits).denominator == 1:
@@ -328,12 +333,6 @@ class RationalMatrix:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def is_zero(self) -> bool:
-        return not np.any(self.numerators)
-
-    def row(self, index: int) -> RationalMatrix:
-        return RationalMatrix(self.numerators[index : index + 1], self.denominator)
-
     def transposed(self) -> RationalMatrix:
         return RationalMatrix(self.numerators.T, self.denominator)
 
@@ -373,6 +372,9 @@ class RationalMatrix:
     def from_decimals(rows: Sequence[Sequence[tuple[int, int]]]) -> RationalMatrix:
         """From rows of ``(mantissa, exponent)`` pairs of `parse_decimal`, all rows equally long."""
         lowest = min(0, min(exponent for row in rows for _, exponent in row))
+        largest = max(m.bit_length() + 4 * (e - lowest) for row in rows for m, e in row)
+        if largest * len(rows) * len(rows[0]) > MAX_MATRIX_BITS:
+            raise InputError("numbers of so different sizes that they do not fit into memory exactly")
         powers = {exponent: 10 ** (exponent - lowest) for exponent in {e for row in rows for _, e in row}}
         return RationalMatrix.from_integers(
             [[mantissa * powers[exponent] for mantissa, exponent in row] for row in rows], 10**-lowest

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -23,15 +24,18 @@ _MOST_CLASSES = 16
 def print_data(renderable: RenderableType) -> None:
     """To standard output; wide enough that a pipe does not wrap it."""
     console = Console()
-    if not console.is_terminal:
-        console = Console(width=200)
+    # A column that is too narrow would cut digits off: rather let the terminal wrap the lines.
+    needed = Measurement.get(console, console.options.update(width=10_000), renderable).maximum
+    console = Console(width=max(console.width, needed))
     with console.capture() as captured:  # rich would end the program itself if the reader has gone
         console.print(renderable)
     print(captured.get(), end="")
 
 
-def percent(part: float) -> str:
-    return f"{100 * part:.2f} %"
+def percent(part: int, total: int) -> str:
+    """Rounded down: 9,999 of 10,000 and a bit is not 100 %."""
+    hundredths = 10_000 * part // total
+    return f"{hundredths // 100}.{hundredths % 100:02d} %"
 
 
 def excess_text(upper: Fraction, lower: Fraction) -> str:
@@ -92,10 +96,10 @@ def _margins(matrix: Sequence[Sequence[Fraction]]) -> RenderableType:
 def summary_table(summary: Summary, eps: str, semantics: str) -> Table:
     """What a run of certify found."""
     table = Table(show_header=False, box=None)
-    table.add_row("certified", f"{summary.certified} of {summary.total}", percent(summary.certified / summary.total))
-    if summary.accuracy is not None and summary.vra is not None:
-        table.add_row("accuracy", "", percent(summary.accuracy))
-        table.add_row("VRA", "right and certified", percent(summary.vra))
+    table.add_row("certified", f"{summary.certified} of {summary.total}", percent(summary.certified, summary.total))
+    if summary.right is not None and summary.right_and_certified is not None:
+        table.add_row("accuracy", "", percent(summary.right, summary.total))
+        table.add_row("VRA", "right and certified", percent(summary.right_and_certified, summary.total))
     table.add_row("eps", eps, "L2, input space")
     table.add_row("semantics", semantics, "given logits are taken as exact")
     table.add_row("decided exactly", str(summary.exactly), "too close for the filter")
@@ -111,6 +115,9 @@ def audit_table(report: AuditReport) -> Group:
         for name in ("claim", "claimed", "exact"):
             table.add_column(name, justify="left" if name == "claim" else "right")
         for claim in report.unconfirmed:
-            table.add_row(claim.what, decimal_lower(claim.claimed), decimal_upper(claim.exact))
+            # Rounded apart: a claimed upper bound is too small, a claimed lower bound too large.
+            down, up = (claim.exact, claim.claimed) if claim.exact < claim.claimed else (claim.claimed, claim.exact)
+            shown = {down: decimal_lower(down), up: decimal_upper(up)}
+            table.add_row(claim.what, shown[claim.claimed], shown[claim.exact])
         parts.append(table)
     return Group(*parts)

@@ -57,8 +57,8 @@ def extreme_chain(tmp_path, weight, layers):
 
 @pytest.mark.parametrize("weight", ["1e-1000", "1e1000"])
 def test_a_product_of_many_extreme_layers_is_read_back(tmp_path, weight):
-    """Sixty layers of the most extreme weights that are read: the margins are near 2^199000 or its inverse."""
-    bounds = extreme_chain(tmp_path, weight, 60)
+    """Six layers of the most extreme weights that are read: the margins are near 2^19900 or its inverse."""
+    bounds = extreme_chain(tmp_path, weight, 6)
     save_bounds(bounds, tmp_path / "bounds.json")
     assert load_bounds(tmp_path / "bounds.json") == bounds
 
@@ -66,7 +66,7 @@ def test_a_product_of_many_extreme_layers_is_read_back(tmp_path, weight):
 @pytest.mark.parametrize("weight", ["1e-1000", "1e1000"])
 def test_a_bound_that_could_not_be_read_back_is_not_written(tmp_path, weight):
     with pytest.raises(InputError, match="rescale"):
-        save_bounds(extreme_chain(tmp_path, weight, 61), tmp_path / "bounds.json")
+        save_bounds(extreme_chain(tmp_path, weight, 7), tmp_path / "bounds.json")
     assert not (tmp_path / "bounds.json").exists()
 
 

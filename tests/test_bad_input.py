@@ -936,7 +936,7 @@ def test_megabytes_of_brackets_are_refused_at_once(folder, what, brackets):
     assert "deep.txt" in err
 
 
-@pytest.mark.parametrize("exact", ["1*2^-2000000", "1*2^2000000", "1*2^-199999", "1e1000/1e-1000"])
+@pytest.mark.parametrize("exact", ["1*2^-2000000", "1*2^2000000", "1*2^-19999", "1e1000/1e-1000"])
 def test_numbers_at_the_limit_do_not_take_long(folder, bounds_text, exact):
     """A small file must not keep the machine busy: 400 margins of the largest size that is read."""
     data = json.loads(bounds_text)
@@ -956,7 +956,7 @@ def test_a_margin_at_the_limit_can_be_used(folder, bounds_text):
     from intervalcert.rational import decimal_upper, parse_rational
 
     data = json.loads(bounds_text)
-    exact = "1*2^-200000"
+    exact = "1*2^-20000"
     decimal = decimal_upper(parse_rational(exact))
     for i in range(3):
         for j in range(3):
@@ -1018,7 +1018,7 @@ def test_a_bomb_of_an_archive_is_not_unpacked(folder):
 def test_too_little_memory_is_a_message(folder):
     """An honest matrix that the allowed memory cannot hold as exact numbers."""
     Path("large.npz").write_bytes(
-        npz(("W0.npy", npy(np.ones((2000, 12500), "int8"))), compression=zipfile.ZIP_DEFLATED)
+        npz(("W0.npy", npy(np.ones((1000, 25000), "int8"))), compression=zipfile.ZIP_DEFLATED)
     )
     err, _ = limited(folder, 800, "bounds", "large.npz")
     assert "memory" in err

@@ -690,7 +690,8 @@ def evaluate(network: Network, point: Sequence[Fraction]) -> list[Fraction]:
     """The real function, in rationals."""
     functions: dict[str, Callable[[list[Fraction]], list[Fraction]]] = {
         "relu": lambda h: [max(x, Fraction(0)) for x in h],
-        "leaky_relu": lambda h: [x if x > 0 else x / 2 for x in h],
+        "leaky_relu:1/2": lambda h: [x if x > 0 else x / 2 for x in h],
+        "leaky_relu:-3": lambda h: [x if x > 0 else -3 * x for x in h],
         "hard_tanh": lambda h: [min(max(x, Fraction(-1)), Fraction(1)) for x in h],
         "identity": lambda h: h,
         "min_max": lambda h: [x for k in range(0, len(h), 2) for x in sorted(h[k : k + 2])],
@@ -729,7 +730,9 @@ def evaluable_networks(draw: st.DrawFn) -> Network:
     """Two or three inputs, one to three layers, biases, and an activation that rationals can compute."""
     widths = [draw(st.integers(2, 3))] + [draw(st.integers(1, 4)) for _ in range(draw(st.integers(0, 2)))]
     widths.append(draw(st.integers(2, 3)))
-    between = draw(st.sampled_from(["relu", "relu", "relu", "leaky_relu", "hard_tanh", "identity", "min_max"]))
+    between = draw(
+        st.sampled_from(["relu", "relu", "leaky_relu:1/2", "leaky_relu:-3", "hard_tanh", "identity", "min_max"])
+    )
     weights, biases = [], []
     for columns, rows in itertools.pairwise(widths):
         unit = draw(weight_units)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from intervalcert import InputError, Network, load_model
+from intervalcert.network import activation
 
 
 def fractions(matrix):
@@ -271,3 +272,18 @@ def test_the_activation_is_the_callers_word(tmp_path, name):
     """No format says it; the last layer has none."""
     network = read_text(tmp_path, "[[1,2],[3,4]],[[5,6],[7,8]]", activation=name)
     assert network.activations == (name, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "constant"),
+    [("leaky_relu:0.01", 1), ("leaky_relu:-2", 2), ("leaky_relu:3/2", Fraction(3, 2)), ("elu:1", 1), ("elu:3", 3)],
+)
+def test_the_constant_of_an_activation_with_a_parameter(name, constant):
+    """ELU with alpha = 3 is three times as steep below zero: a constant of 1 would certify what can be flipped."""
+    assert activation(name).lipschitz == constant
+
+
+@pytest.mark.parametrize("name", ["leaky_relu", "elu", "elu:-1", "elu:nan", "leaky_relu:", "relu:1"])
+def test_an_activation_without_its_parameter_is_refused(name):
+    with pytest.raises(InputError):
+        activation(name)

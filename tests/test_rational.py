@@ -340,7 +340,7 @@ def test_the_shortest_text_is_short():
     assert shortest_exact(Fraction(36, 255)) == "12/85"
     assert shortest_exact(Fraction(1, 100)) == "0.01"
     assert shortest_exact(Fraction(0)) == "0"
-    assert shortest_exact(-(Fraction(10) ** 400)) == "≈-1e+400"
+    assert shortest_exact(-(Fraction(10) ** 4000)) == "≈-1e+4000"
 
 
 # -- exact matrices --------------------------------------------------------------------------------------------------
@@ -438,10 +438,7 @@ def test_equality_is_of_values_not_of_scaling():
 
 def test_views_of_a_matrix():
     matrix = RationalMatrix.from_integers([[1, 2, 3], [4, 5, 6]], 7)
-    assert entries(matrix.row(1)) == [[Fraction(4, 7), Fraction(5, 7), Fraction(6, 7)]]
     assert entries(matrix.transposed()) == [list(column) for column in zip(*entries(matrix), strict=True)]
-    assert not matrix.is_zero()
-    assert RationalMatrix.from_integers([[0, 0]], 5).is_zero()
     with pytest.raises(ValueError, match="read-only"):
         matrix.numerators[0, 0] = 9
 

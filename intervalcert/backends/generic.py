@@ -68,10 +68,12 @@ class GenericMatrix(Generic[S]):
         return GenericMatrix(self.backend, tuple(tuple(x / divisor for x in row) for row in self.rows))
 
     def rounded(self, bits: int) -> tuple[GenericMatrix[S], S]:
-        half_step = Fraction(1, 2 ** (bits + 1))
-        movement = self.backend.hull(-half_step, half_step)  # the moved entry is the entry plus a member of this
-        moved = GenericMatrix(self.backend, tuple(tuple(x + movement for x in row) for row in self.rows))
-        return moved, rounding_error_squared(self.backend, self.shape, bits)
+        # Moving to the grid is monotone, so the hull of where the ends move to encloses where all members do.
+        moved = tuple(
+            tuple(self.backend.hull(_on_grid(x.lower(), bits), _on_grid(x.upper(), bits)) for x in row)
+            for row in self.rows
+        )
+        return GenericMatrix(self.backend, moved), rounding_error_squared(self.backend, self.shape, bits)
 
     def frobenius_squared(self) -> S:
         return reduce(add, (_square(x, self.backend) for row in self.rows for x in row))
@@ -85,6 +87,11 @@ class GenericMatrix(Generic[S]):
 
     def row(self, index: int) -> GenericMatrix[S]:
         return GenericMatrix(self.backend, (self.rows[index],))
+
+
+def _on_grid(x: Fraction, bits: int) -> Fraction:
+    """The nearest multiple of 2^-bits, ties upwards."""
+    return Fraction((2 * x.numerator * 2**bits + x.denominator) // (2 * x.denominator), 2**bits)
 
 
 def _dot(u: Sequence[S], v: Sequence[S]) -> S:

@@ -16,7 +16,7 @@ from mpmath.ctx_iv import MPIntervalContext
 from intervalcert.backends.generic import GenericMatrix
 from intervalcert.errors import UnboundedError
 from intervalcert.protocol import Truth
-from intervalcert.rational import RationalMatrix
+from intervalcert.rational import RationalMatrix, dyadic_value
 
 if TYPE_CHECKING:
     from intervalcert.protocol import Backend, Matrix, Scalar
@@ -39,8 +39,7 @@ def _exact(end: tuple[int, int, int, int]) -> Fraction:
     sign, mantissa, exponent, _ = end
     if not mantissa and exponent:
         raise UnboundedError("an interval without a finite end")
-    m, e = (-int(mantissa) if sign else int(mantissa)), int(exponent)
-    return Fraction(m << e) if e >= 0 else Fraction(m, 1 << -e)
+    return dyadic_value(-int(mantissa) if sign else int(mantissa), int(exponent))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

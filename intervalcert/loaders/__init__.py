@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from intervalcert.errors import InputError
@@ -22,6 +23,8 @@ def load_model(path: str | Path, biases: str | Path | None = None, *, activation
     Raises: InputError, with the place and the reason, for everything that is not exactly understood.
     """
     path = Path(path)
+    files = [path, Path(biases)] if biases is not None else [path]
+    before = [_stamp(file) for file in files]
     kind = _kind_of(path)
     if kind == "text":
         weights, own_biases = text.read_network(path), None
@@ -29,19 +32,25 @@ def load_model(path: str | Path, biases: str | Path | None = None, *, activation
         weights, own_biases = [numpy_files.read_matrix(path)], None
     else:
         weights, own_biases = numpy_files.read_archive(path)
-    files = [path]
     if biases is not None:
-        biases = Path(biases)
         if own_biases is not None:
             raise InputError(f"{path} has biases of its own, so {biases} would replace them: give one or the other")
-        own_biases = text.read_biases(biases)
-        files.append(biases)
+        own_biases = text.read_biases(files[1])
     # Hashed after they were read: a file that is too large to be read has been refused by now.
     sources = [Source(file.name, sha256_of(file)) for file in files]
+    if [_stamp(file) for file in files] != before:
+        raise InputError(f"{path} was changed while it was read: try again when nobody writes to it")
     try:
         return Network.of(weights, own_biases, between=activation, sources=sources)
     except InputError as error:
         raise InputError(f"{' with '.join(map(str, files))}: {error}") from None
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """What changes when somebody writes to a file."""
+    with open_input(path) as file:
+        found = os.fstat(file.fileno())
+        return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _kind_of(path: Path) -> str:

@@ -33,7 +33,15 @@ _HEADER_FAULTS = (
 )
 """What numpy's reader of headers, which are Python literals, raises on a damaged one."""
 
-_ARCHIVE_FAULTS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError)
+_ARCHIVE_FAULTS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    UnicodeError,
+    NotImplementedError,
+    RuntimeError,
+)
 
 _MEMBER = re.compile(r"([Wb])(0|[1-9]\d{0,3})\.npy")
 

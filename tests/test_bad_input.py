@@ -275,7 +275,7 @@ BAD_MODELS = [
     ("npz lower case", "m.npz", npz(("w0.npy", W0)), ["w0.npy"]),
     ("npz duplicate member", "m.npz", DUPLICATE, ["W0.npy", "twice"]),
     ("npz path upwards", "m.npz", npz(("../W0.npy", W0)), ["../W0.npy"]),
-    ("npz absolute path", "m.npz", npz(("/tmp/W0.npy", W0)), ["/tmp/W0.npy"]),
+    ("npz absolute path", "m.npz", npz(("/srv/W0.npy", W0)), ["/srv/W0.npy"]),
     ("npz folder", "m.npz", npz(("W0.npy/", b"")), ["W0.npy/"]),
     ("npz name with an escape sequence", "m.npz", npz(("\x1b[2J.npy", W0)), []),
     ("npz member not an array", "m.npz", npz(("W0.npy", b"hello")), ["W0.npy"]),

@@ -36,7 +36,7 @@ ARCHITECTURES: dict[str, tuple[tuple[Shape, ...], int]] = {
 """The hidden layers of the source paper's models, and their Gram steps."""
 
 SHAPES: tuple[Shape, ...] = ((128, 128), (256, 784), (512, 512), (512, 3072), (1024, 1024), (2048, 2048))
-LONGEST = 60.0
+LONGEST = 100.0
 """A shape is left out where the time of the one before, scaled by the cube of the side, exceeds this many seconds."""
 
 

@@ -204,6 +204,7 @@ BAD_MODELS = [
     ("exponent with many digits", "m.txt", b"[[1e" + b"9" * 5000 + b",1]]", ["exponent"]),
     ("exponent hidden behind zeros", "m.txt", b"[[1e" + b"0" * 100 + b"5001,1]]", ["exponent"]),
     ("exponent of nothing", "m.txt", b"[[1e,1]]", ["1e"]),
+    ("sizes too different", "m.txt", b"[[1e-1000" + b",1" * 1_100_000 + b"]]", ["layer 0", "sizes"]),
     ("a number of many digits", "m.txt", b"[[" + b"7" * 5000 + b",1]]", ["5000 digits"]),
     ("a number of a million digits", "m.txt", b"[[" + b"7" * 10**6 + b",1]]", ["line 1"]),
     ("binary garbage", "m.txt", bytes(range(256)), ["not a text file"]),

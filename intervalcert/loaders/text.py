@@ -36,7 +36,10 @@ def _matrix(rows: list[Decimals], layer: int, path: Path) -> RationalMatrix:
             raise InputError(
                 f"{path}: layer {layer} is ragged: row {index} has {len(row)} numbers, row 0 has {len(rows[0])}"
             )
-    return RationalMatrix.from_decimals(rows)
+    try:
+        return RationalMatrix.from_decimals(rows)
+    except InputError as error:
+        raise InputError(f"{path}: layer {layer}: {error}") from None
 
 
 class _Parser:

@@ -166,7 +166,7 @@ def _exact(x: npt.NDArray[Any]) -> Point:
 
 def norm_witness(weights: RationalMatrix) -> Fraction:
     """A lower bound of ||W||: ||Wx||/||x|| for an x near the first singular direction, rounded down."""
-    x = _exact(np.linalg.svd(weights.scaled_floats())[2][0])
+    x = _exact(np.linalg.svd(weights.near_floats().values)[2][0])
     image = weights.numerators @ x
     return sqrt_lower(image @ image / (x @ x) / weights.denominator**2, 64)
 

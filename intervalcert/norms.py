@@ -46,6 +46,9 @@ LOWER_SLACK, LOWER_BITS = Fraction(1, 2**40), 64
 which differs from machine to machine by some 1e-15: with the slack, an audit elsewhere confirms them."""
 
 
+_ZERO = Fraction(0)
+
+
 # -- square roots ----------------------------------------------------------------------------------------------------
 
 
@@ -60,33 +63,30 @@ def sqrt_upper(x: Fraction, bits: int) -> Fraction:
     m² >= q is the least with m² >= ceil(q), which is isqrt(ceil(q) - 1) + 1, `isqrt` being the integer floor of the
     root. m·2^e is then the least element, above sqrt(x), of a set that does not depend on x: hence monotone.
     """
-    if x < 0:
-        raise ValueError(f"the square root of a negative number: {x}")
-    if x == 0:
-        return Fraction(0)
-    q, e = _normalised(x, bits)
-    return dyadic_value(math.isqrt(-(-q.numerator // q.denominator) - 1) + 1, e)
+    floor, exact, e = _normalised(x, bits)
+    return dyadic_value(math.isqrt(floor - exact) + 1, e) if floor else Fraction(0)
 
 
 def sqrt_lower(x: Fraction, bits: int) -> Fraction:
     """The greatest dyadic with a `bits`-bit mantissa that is <= sqrt(x). Requires: x >= 0."""
-    if x < 0:
-        raise ValueError(f"the square root of a negative number: {x}")
-    if x == 0:
-        return Fraction(0)
-    q, e = _normalised(x, bits)
-    return dyadic_value(math.isqrt(q.numerator // q.denominator), e)
+    floor, _, e = _normalised(x, bits)
+    return dyadic_value(math.isqrt(floor), e)
 
 
-def _normalised(x: Fraction, bits: int) -> tuple[Fraction, int]:
-    """(q, e) with x = q·4^e and 4^(bits-1) <= q < 4^bits, for x > 0."""
-    e = (x.numerator.bit_length() - x.denominator.bit_length()) // 2 + 1 - bits
-    q = x / Fraction(4) ** e
-    while q >= 4**bits:
-        q, e = q / 4, e + 1
-    while q < 4 ** (bits - 1):
-        q, e = q * 4, e - 1
-    return q, e
+def _normalised(x: Fraction, bits: int) -> tuple[int, bool, int]:
+    """(floor(q), whether q is an integer, e) with x = q·4^e and 4^(bits-1) <= q < 4^bits; all zero for x = 0."""
+    top, bottom = x.numerator, x.denominator
+    if top <= 0:
+        if top:
+            raise ValueError(f"the square root of a negative number: {x}")
+        return 0, True, 0
+    # x lies between 2^(s-1) and 2^(s+1): q is at most a factor of 4 too small.
+    e = (top.bit_length() - bottom.bit_length()) // 2 + 1 - bits
+    while True:
+        floor, rest = divmod(top << max(-2 * e, 0), bottom << max(2 * e, 0))
+        if floor.bit_length() >= 2 * bits - 1:
+            return floor, not rest, e
+        e -= 1
 
 
 def _sqrt_upper_of(x: S, backend: Backend[S]) -> S:
@@ -95,8 +95,10 @@ def _sqrt_upper_of(x: S, backend: Backend[S]) -> S:
     The sets here are sums of squares and products of non-negative numbers. An enclosure may stick out below zero; the
     values that it encloses do not, so the part below zero may be cut off.
     """
+    low, high = x.lower(), x.upper()
     return backend.hull(
-        sqrt_upper(max(x.lower(), Fraction(0)), backend.prec), sqrt_upper(max(x.upper(), Fraction(0)), backend.prec)
+        sqrt_upper(low if low.numerator > 0 else _ZERO, backend.prec),
+        sqrt_upper(high if high.numerator > 0 else _ZERO, backend.prec),
     )
 
 
@@ -173,7 +175,7 @@ def guess_direction(weights: RationalMatrix) -> RationalMatrix:
     From floats alone, so that every backend gets the same one. The Rayleigh quotient errs by the square of the error of
     its vector: 30 bits of it are as good as 60.
     """
-    a = weights.scaled_floats()
+    a = weights.near_floats().values
     rows, columns = a.shape
     gram = a @ a.T if rows <= columns else a.T @ a
     top = np.linalg.eigh(gram)[1][:, -1]

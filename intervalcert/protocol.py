@@ -1,6 +1,7 @@
 """What a number system must offer, and the one law that it must obey.
 
-A value of a backend denotes a *set* of reals: a single rational (`exact`), a ball (`arb`), an interval (`mpmath`).
+A value of a backend denotes a *set* of reals: a single rational (`exact`), a ball (`arb`), an interval (`mpmath`), or
+of matrices (`float64`: a ball in the Frobenius norm).
 
     THE LAW (inclusion).  For every operation f of these protocols with the enclosure F that a backend computes:
                           if x is in X and y is in Y, then f(x, y) is in F(X, Y).
@@ -135,7 +136,7 @@ class Backend(Protocol[S]):
         """The bits that enclosures carry; None if the arithmetic is exact."""
 
     def refined(self) -> Backend[S] | None:
-        """The same number system with enclosures of twice the bits; None if it is exact."""
+        """The same number system with enclosures of twice the bits; None if there is none."""
 
     def scalar(self, value: Fraction, /) -> S:
         """A set that contains `value`."""

@@ -18,7 +18,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation, Overflow
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ __all__ = [
     "MAX_DIGITS",
     "MAX_EXPONENT",
     "IntegerArray",
+    "NearFloats",
     "RationalMatrix",
     "RationalVector",
     "as_fraction",
@@ -205,13 +207,13 @@ def round_up(x: Fraction, bits: int) -> Fraction:
     Guarantees: x <= result <= x·(1 + 2^(1-bits)) for x >= 0; monotone in x, because the set of `bits`-bit dyadics does
     not depend on x.
     """
-    return -round_down(-x, bits)
+    return x if _fits(x, bits) else -round_down(-x, bits)
 
 
 def round_down(x: Fraction, bits: int) -> Fraction:
     """The greatest dyadic with a `bits`-bit mantissa that is <= x; monotone in x."""
-    if x == 0:
-        return Fraction(0)
+    if _fits(x, bits):
+        return x
     # bit lengths bracket log2|x| within 1, so the quotient below has `bits` or bits + 1 bits; cut the superfluous one.
     shift = bits - (abs(x.numerator).bit_length() - x.denominator.bit_length())
     top, bottom = x.numerator, x.denominator
@@ -219,6 +221,12 @@ def round_down(x: Fraction, bits: int) -> Fraction:
     excess = max(0, abs(mantissa).bit_length() - bits)
     # Floor of a floor is the floor. A carry to 2^bits (negative x) leaves a power of two, which has a 1-bit mantissa.
     return dyadic_value(mantissa >> excess, excess - shift)
+
+
+def _fits(x: Fraction, bits: int) -> bool:
+    """Whether x is a dyadic with a mantissa of at most so many bits, as a glance tells (0 is)."""
+    bottom = x.denominator
+    return x.numerator.bit_length() <= bits and bottom & (bottom - 1) == 0
 
 
 def float_below(x: Fraction) -> float:
@@ -305,20 +313,48 @@ class RationalVector:
 
 
 @dataclass(frozen=True, eq=False)
+class NearFloats:
+    """Floats beside rationals: each entry of values·2^exponent is its rational rounded to nearest, or equal if `exact`.
+
+    Invariants: `values` is a finite float64 array that nobody writes to, its largest magnitude 0 or in [2^-64, 2^64].
+    So an entry v is within 2^-53·|v| of its rational over 2^exponent, or within 2^-1075 where v is subnormal.
+    """
+
+    values: npt.NDArray[np.float64]
+    exponent: int
+    exact: bool
+
+
 class RationalMatrix:
-    """A matrix of rationals: an integer array over one common denominator.
+    """A matrix of rationals: an integer array over one common denominator. Immutable.
 
     Invariants: `numerators` is a two-dimensional, non-empty object array of Python ints that nobody writes to;
     `denominator` >= 1. Entry (i, j) is numerators[i, j] / denominator.
+    A matrix of floats is kept as such: the integers are made when somebody asks for them.
     """
 
-    numerators: IntegerArray
-    denominator: int
+    def __init__(self, numerators: IntegerArray, denominator: int) -> None:
+        self.shape: tuple[int, int] = numerators.shape
+        self._integers: tuple[IntegerArray, int] | None = (numerators, denominator)
+        self._floats: tuple[npt.NDArray[np.float64], int] | None = None  # the very values: array·2^exponent
+        self._near: NearFloats | None = None
 
     @property
-    def shape(self) -> tuple[int, int]:
-        rows, columns = self.numerators.shape
-        return rows, columns
+    def numerators(self) -> IntegerArray:
+        return self._as_integers()[0]
+
+    @property
+    def denominator(self) -> int:
+        return self._as_integers()[1]
+
+    def _as_integers(self) -> tuple[IntegerArray, int]:
+        if self._integers is None:
+            assert self._floats is not None  # noqa: S101 - for the type checker: one of the two is always there
+            self._integers = _float_integers(*self._floats)
+        return self._integers
+
+    def __repr__(self) -> str:
+        return f"RationalMatrix({self.numerators.tolist()!r}, {self.denominator})"
 
     def __getitem__(self, index: tuple[int, int]) -> Fraction:
         return Fraction(self.numerators[index], self.denominator)
@@ -336,37 +372,25 @@ class RationalMatrix:
     def transposed(self) -> RationalMatrix:
         return RationalMatrix(self.numerators.T, self.denominator)
 
-    def scaled_floats(self) -> npt.NDArray[np.float64]:
-        """Floats near entries/(largest entry): in [-1, 1], whatever the scale. For untrusted guesses only."""
-        largest = max(map(abs, self.numerators.ravel().tolist())) or 1
-        # Python's division of integers is correctly rounded, however large they are.
-        return np.asarray(self.numerators / largest, dtype=np.float64)
+    def near_floats(self) -> NearFloats:
+        """The nearest floats, on a scale on which they neither overflow nor all vanish. Computed once."""
+        if self._near is None:
+            self._near = _near(*self._floats, True) if self._floats is not None else _near(*_quotients(self))
+        return self._near
 
     @staticmethod
-    def from_floats(array: npt.NDArray[Any]) -> RationalMatrix:
-        """The exact binary values of a two-dimensional float or integer array.
+    def from_floats(array: npt.NDArray[Any], exponent: int = 0) -> RationalMatrix:
+        """The exact binary values of a two-dimensional float or integer array, times 2^exponent.
 
         Requires: every entry finite (the caller has the better error message).
         """
         if array.dtype.kind in "iu":
-            return RationalMatrix(_frozen(array.astype(object)), 1)
-        mantissas, exponents = np.frexp(array.astype(np.float64))
-        integers = np.ldexp(mantissas, 53).astype(np.int64)  # exact: |mantissa| < 1 has 53 bits
-        exponents = exponents.astype(np.int64) - 53
-        nonzero = integers != 0
-        if not nonzero.any():
-            return RationalMatrix(_frozen(integers.astype(object)), 1)
-        low_bit = (integers & -integers)[nonzero]
-        zeros = np.frexp(low_bit.astype(np.float64))[1] - 1  # a power of two is exact in float64
-        lowest = min(0, int((exponents[nonzero] + zeros).min()))
-        shifts = np.where(nonzero, exponents - lowest, 0)
-        # A negative shift drops only trailing zero bits: lowest is at most exponent + zeros.
-        numerators = np.where(
-            shifts >= 0,
-            integers.astype(object) << np.maximum(shifts, 0).astype(object),
-            integers.astype(object) >> np.maximum(-shifts, 0).astype(object),
-        )
-        return RationalMatrix(_frozen(numerators), 1 << -lowest)
+            return RationalMatrix(_frozen(array.astype(object) << max(exponent, 0)), 1 << max(-exponent, 0))
+        made = RationalMatrix.__new__(RationalMatrix)
+        floats = np.array(array, dtype=np.float64, order="C")  # a copy: the caller may write to its own
+        made.shape = floats.shape
+        made._integers, made._floats, made._near = None, (_frozen(floats), exponent), None
+        return made
 
     @staticmethod
     def from_decimals(rows: Sequence[Sequence[tuple[int, int]]]) -> RationalMatrix:
@@ -396,6 +420,55 @@ class RationalMatrix:
         return RationalMatrix(_frozen(numerators), denominator)
 
 
-def _frozen(array: IntegerArray) -> IntegerArray:
+def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     array.setflags(write=False)
     return array
+
+
+def _float_integers(floats: npt.NDArray[np.float64], exponent: int) -> tuple[IntegerArray, int]:
+    """floats·2^exponent as integers over a power of two, exactly."""
+    mantissas, exponents = np.frexp(floats)
+    integers = np.ldexp(mantissas, 53).astype(np.int64)  # exact: |mantissa| < 1 has 53 bits
+    exponents = exponents.astype(np.int64) - 53 + exponent
+    nonzero = integers != 0
+    if not nonzero.any():
+        return _frozen(integers.astype(object)), 1
+    low_bit = (integers & -integers)[nonzero]
+    zeros = np.frexp(low_bit.astype(np.float64))[1] - 1  # a power of two is exact in float64
+    lowest = min(0, int((exponents[nonzero] + zeros).min()))
+    shifts = np.where(nonzero, exponents - lowest, 0)
+    # A negative shift drops only trailing zero bits: lowest is at most exponent + zeros.
+    numerators = np.where(
+        shifts >= 0,
+        integers.astype(object) << np.maximum(shifts, 0).astype(object),
+        integers.astype(object) >> np.maximum(-shifts, 0).astype(object),
+    )
+    return _frozen(numerators), 1 << -lowest
+
+
+def _quotients(matrix: RationalMatrix) -> tuple[npt.NDArray[np.float64], int, bool]:
+    """(values, exponent, exact): each value is its rational over 2^exponent, rounded to nearest."""
+    numerators, denominator = matrix.numerators, matrix.denominator
+    bits = max(map(int.bit_length, numerators.ravel().tolist()))
+    if denominator & (denominator - 1) == 0:
+        together = reduce(or_, map(abs, numerators.ravel().tolist()))
+        zeros = (together & -together).bit_length() - 1 if together else 0  # trailing ones that all entries share
+        if bits - zeros <= 53:
+            return (numerators >> zeros).astype(np.float64), zeros + 1 - denominator.bit_length(), True
+    if bits <= 53 and denominator < 1 << 53:  # both are floats, and division of floats is correctly rounded
+        return numerators.astype(np.float64) / float(denominator), 0, False
+    exponent = bits - denominator.bit_length()
+    top, bottom = (numerators << max(-exponent, 0)), denominator << max(exponent, 0)
+    # Python's division of integers is correctly rounded, however large they are; the quotients are below 2.
+    return np.asarray(top / bottom, dtype=np.float64), exponent, False
+
+
+def _near(values: npt.NDArray[np.float64], exponent: int, exact: bool) -> NearFloats:
+    """Moves the scale by a power of two if need be. Scaling rounds only where it ends among the subnormals."""
+    largest = float(np.max(np.abs(values)))
+    if largest == 0 or 2.0**-64 <= largest <= 2.0**64:
+        return NearFloats(_frozen(values), exponent, exact)
+    shift = math.frexp(largest)[1]
+    scaled = np.ldexp(values, -shift)
+    exact = exact and bool(np.array_equal(np.ldexp(scaled, shift), values))
+    return NearFloats(_frozen(scaled), exponent + shift, exact)

@@ -444,8 +444,44 @@ def test_views_of_a_matrix():
 
 
 @pytest.mark.parametrize("scale", [-2000, -1080, 0, 1020, 5000])
-def test_scaled_floats_are_near_one_at_any_scale(scale):
-    factor = Fraction(2) ** scale
+@pytest.mark.parametrize("divisor", [1, 3, 10**20])
+def test_near_floats_are_the_nearest_on_a_scale_of_ones(scale, divisor):
+    factor = Fraction(2) ** scale / divisor
     matrix = RationalMatrix.from_fractions([[3 * factor, -4 * factor], [0 * factor, factor]])
-    assert matrix.scaled_floats().tolist() == [[0.75, -1.0], [0.0, 0.25]]
-    assert RationalMatrix.from_integers([[0]]).scaled_floats().tolist() == [[0.0]]
+    near = matrix.near_floats()
+    assert 2.0**-64 <= np.abs(near.values).max() <= 2.0**64
+    for row, exact in zip(near.values.tolist(), entries(matrix), strict=True):
+        for found, x in zip(row, exact, strict=True):
+            wanted = x / Fraction(2) ** near.exponent
+            assert abs(Fraction(found) - wanted) <= abs(Fraction(found)) / 2**53
+            assert not near.exact or Fraction(found) == wanted
+    assert near.exact == (divisor == 1)
+    assert matrix.near_floats() is near, "it is computed once"
+
+
+def test_near_floats_of_zero_and_of_floats():
+    assert RationalMatrix.from_integers([[0]]).near_floats().values.tolist() == [[0.0]]
+    array = np.array([[0.1, -5e-324], [1e300, 0.0]])
+    matrix = RationalMatrix.from_floats(array)
+    near = matrix.near_floats()
+    assert not near.exact, "5e-324 vanishes on the scale of 1e300, and this is said"
+    assert near.values[0, 1] == 0
+    assert entries(matrix) == [[Fraction(0.1), Fraction(-5e-324)], [Fraction(1e300), 0]]
+    same = RationalMatrix.from_floats(array[:, :1], -3)
+    assert entries(same) == [[Fraction(0.1) / 8], [Fraction(1e300) / 8]]
+    assert same.near_floats().exact
+    array[0, 0] = 7.0
+    assert matrix[0, 0] == Fraction(0.1), "the caller's array is its own"
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5), st.integers(-2000, 2000))
+def test_matrices_of_floats_and_of_their_integers_are_the_same(values, exponent):
+    matrix = RationalMatrix.from_floats(np.array([values]), exponent)
+    again = RationalMatrix(matrix.numerators, matrix.denominator)
+    assert entries(matrix) == [[Fraction(x) * Fraction(2) ** exponent for x in values]]
+    for made in (matrix, again):
+        near = made.near_floats()
+        for found, x in zip(near.values[0].tolist(), entries(matrix)[0], strict=True):
+            off = abs(Fraction(found) - x / Fraction(2) ** near.exponent)
+            assert off <= max(abs(Fraction(found)) / 2**53, Fraction(1, 2**1075))
+            assert not near.exact or off == 0

@@ -15,9 +15,13 @@ __all__ = ["DEFAULT_PREC", "MAX_PREC", "MIN_PREC", "backend_names", "get_backend
 
 _REGISTRY = {
     "arb": ("intervalcert.backends.arb", "ArbBackend"),
+    "float64": ("intervalcert.backends.float64", "Float64Backend"),
     "exact": ("intervalcert.backends.exact", "ExactBackend"),
     "mpmath": ("intervalcert.backends.mpmath_iv", "MpmathBackend"),
 }
+
+_FALLBACK = {"float64": "arb", "arb": "exact", "mpmath": "exact"}
+"""Whom to ask when a number system cannot tell, or its answer is too wide."""
 
 DEFAULT_PREC = 64
 """Bits of the grid and of square roots. Their error is not amplified, so 64 bits cost about 1e-17 of a bound."""
@@ -40,10 +44,11 @@ def get_backend(name: str, prec: int = DEFAULT_PREC) -> Backend[Any]:
 
 
 def ladder(name: str, prec: int = DEFAULT_PREC) -> tuple[Backend[Any], ...]:
-    """The rational fallback: the number system, the same with doubled bits, then exact rationals.
+    """The rational fallback: the number system, the same with doubled bits where it can, the next one, …, exact.
 
     All rungs share `prec`, so each of them encloses the value of the last one.
     """
     first = get_backend(name, prec)
     finer = first.refined()
-    return (first,) if finer is None else (first, finer, get_backend("exact", prec))
+    further = ladder(_FALLBACK[name], prec) if name in _FALLBACK else ()
+    return (first, *(() if finer is None else (finer,)), *further)

@@ -1,0 +1,416 @@
+"""Balls around float64 matrices: one BLAS product a step, and every rounding error bounded beforehand and added upward.
+
+A matrix value is a ball in the Frobenius norm,    { (C + D)·2^e : ||D||_F <= radius },
+with a float64 array C, an integer e, and a float. What is assumed of the machine: IEEE-754 binary64, rounding to
+nearest, gradual underflow (`arithmetic_fault` tests all three before anything is computed), and a BLAS whose products
+are sums of products, in any order, with or without FMA (not a Strassen-like scheme). Then, with u = 2^-53, η = 2^-1074:
+
+* one operation:   |fl(x∘y) - x∘y| <= u·|fl(x∘y)| + η/2, and without the η for sums, which never underflow;
+* inner products:  |fl(xᵀy) - xᵀy| <= γ_k·|x|ᵀ|y| + k·η,  γ_k = k·u/(1 - k·u)   (Higham, Accuracy and Stability of
+  Numerical Algorithms, 2nd ed., 3.1, with the underflow of each product added);
+* hence products:  ||fl(AB) - AB||_F <= γ_k·||A||_F·||B||_F + k·sqrt(rows·columns)·η,  since Frobenius norms multiply.
+
+Overflow cannot go unnoticed: C is kept near 1 by powers of two, which is exact or accounted for, and a radius that is
+not finite raises `UnboundedError`, whereupon `fallback` asks a finer number system.
+
+Scalars are few: intervals between rationals, rounded outward, of any size.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from intervalcert.errors import UnboundedError
+from intervalcert.protocol import Truth
+from intervalcert.rational import RationalMatrix, dyadic_value, round_down, round_up
+
+if TYPE_CHECKING:
+    from intervalcert.protocol import Backend, Matrix, Scalar
+
+__all__ = ["Float64Backend", "Float64Matrix", "Float64Scalar", "arithmetic_fault"]
+
+Floats = npt.NDArray[np.float64]
+
+BITS, SCALAR_BITS = 53, 128
+_U, _ETA = 2.0**-53, 2.0**-1074
+_LEAST, _MOST = 2.0**-100, 2.0**100
+"""Frobenius norms between which a centre is left on its scale: products and squares of such stay far from the ends."""
+
+_FLAT = 16.0
+"""||C||_F²/||CCᵀ||_F is a kind of rank: from here on a spectrum is taken for flat."""
+
+
+# -- upward arithmetic of non-negative floats --------------------------------------------------------------------------
+# The nearest float is at most half a step below the true value: the next one is not. Zeros are exact, and stay zero.
+
+
+def _plus(*terms: float) -> float:
+    """An upper bound of the sum."""
+    total = 0.0
+    for term in terms:
+        if term:
+            total = math.nextafter(total + term, math.inf) if total else term
+    return total
+
+
+def _times(x: float, y: float) -> float:
+    """An upper bound of the product."""
+    return math.nextafter(x * y, math.inf) if x and y else 0.0
+
+
+def _gamma(k: int) -> float:
+    """An upper bound of γ_{k+2}: two operations to spare, for the factors alpha and beta that BLAS routines have."""
+    ku = (k + 2) * _U  # exact: k is far below 2^53
+    if ku >= 0.5:
+        raise UnboundedError(f"inner products of length {k} are too long for float64")
+    return math.nextafter(ku / (1 - ku), math.inf)  # 1 - ku is exact: a multiple of u below 1
+
+
+def _shifted(x: float, shift: int) -> float:
+    """An upper bound of x·2^shift; infinite where there is none."""
+    try:
+        moved = math.ldexp(x, shift)
+    except OverflowError:
+        return math.inf
+    return moved if shift >= 0 or not x else math.nextafter(moved, math.inf)  # upwards it is exact
+
+
+# -- scalars -----------------------------------------------------------------------------------------------------------
+
+
+Dyadic = tuple[int, int]
+"""(m, e) for m·2^e."""
+
+
+def _sum(x: Dyadic, y: Dyadic) -> Dyadic:
+    (m, e), (n, f) = x, y
+    return ((m << e - f) + n, f) if e >= f else (m + (n << f - e), e)
+
+
+def _product(x: Dyadic, y: Dyadic) -> Dyadic:
+    return x[0] * y[0], x[1] + y[1]
+
+
+def _down(x: Dyadic) -> Dyadic:
+    excess = x[0].bit_length() - SCALAR_BITS
+    return x if excess <= 0 else (x[0] >> excess, x[1] + excess)  # the shift of an integer is a floor
+
+
+def _up(x: Dyadic) -> Dyadic:
+    excess = x[0].bit_length() - SCALAR_BITS
+    return x if excess <= 0 else (-(-x[0] >> excess), x[1] + excess)
+
+
+def _near(x: Dyadic, shift: int) -> float:
+    """A float less than one step below x·2^shift, for x >= 0; infinite if that is too large."""
+    excess = max(0, x[0].bit_length() - 53)
+    try:
+        return math.ldexp(float(x[0] >> excess), x[1] + excess + shift)
+    except OverflowError:
+        return math.inf
+
+
+def _scaled(x: float, exponent: int) -> Dyadic:
+    """x·2^exponent, exactly."""
+    mantissa, power = math.frexp(x)
+    return int(mantissa * 2.0**53), power - 53 + exponent
+
+
+def _dyadic(x: Fraction) -> Dyadic:
+    """Requires: the denominator is a power of two."""
+    return x.numerator, 1 - x.denominator.bit_length()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Float64Scalar:
+    """The interval [low, high] of dyadics, low <= high. Results are rounded outward to 128 bits, of any size."""
+
+    low: Dyadic
+    high: Dyadic
+
+    @staticmethod
+    def around(low: Fraction, high: Fraction) -> Float64Scalar:
+        return Float64Scalar(_dyadic(round_down(low, SCALAR_BITS)), _dyadic(round_up(high, SCALAR_BITS)))
+
+    def __add__(self, other: Float64Scalar) -> Float64Scalar:
+        return Float64Scalar(_down(_sum(self.low, other.low)), _up(_sum(self.high, other.high)))
+
+    def __sub__(self, other: Float64Scalar) -> Float64Scalar:
+        return self + other._negated()
+
+    def _negated(self) -> Float64Scalar:
+        return Float64Scalar((-self.high[0], self.high[1]), (-self.low[0], self.low[1]))
+
+    def __mul__(self, other: Float64Scalar) -> Float64Scalar:
+        if self.low[0] >= 0 and other.low[0] >= 0:
+            return Float64Scalar(_down(_product(self.low, other.low)), _up(_product(self.high, other.high)))
+        ends = [x * y for x in (self.lower(), self.upper()) for y in (other.lower(), other.upper())]
+        return Float64Scalar.around(min(ends), max(ends))
+
+    def __truediv__(self, other: Float64Scalar) -> Float64Scalar:
+        if other.low[0] <= 0 <= other.high[0]:
+            raise UnboundedError("division by an interval that contains zero")
+        ends = [x / y for x in (self.lower(), self.upper()) for y in (other.lower(), other.upper())]
+        return Float64Scalar.around(min(ends), max(ends))
+
+    def lower(self) -> Fraction:
+        return dyadic_value(*self.low)
+
+    def upper(self) -> Fraction:
+        return dyadic_value(*self.high)
+
+    def less(self, other: Float64Scalar) -> Truth:
+        return Truth.of(proved=self.upper() < other.lower(), refuted=self.lower() >= other.upper())
+
+
+# -- matrices ----------------------------------------------------------------------------------------------------------
+
+
+class Float64Matrix:
+    """{ (centre + D)·2^exponent : ||D||_F <= radius }. Immutable. The entries of the centre are finite.
+
+    What is known of the norm of the centre travels along with it: `squares` and `norm` as in the properties below.
+    """
+
+    __slots__ = ("_known_norm", "_known_squares", "centre", "exponent", "radius")
+
+    def __init__(
+        self,
+        centre: Floats,
+        exponent: int,
+        radius: float,
+        norm: float | None = None,
+        squares: tuple[float, float] | None = None,
+    ) -> None:
+        if not radius < math.inf:  # nan is not, either
+            raise UnboundedError("the rounding errors of float64 have no finite bound here")
+        self.centre, self.exponent, self.radius = centre, exponent, radius
+        self._known_norm, self._known_squares = norm, squares
+
+    def __repr__(self) -> str:
+        return f"Float64Matrix({self.centre!r} * 2**{self.exponent}, radius {self.radius!r})"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        rows, columns = self.centre.shape
+        return rows, columns
+
+    @property
+    def _squares(self) -> tuple[float, float]:
+        """Bounds of ||C||_F² from below and from above.
+
+        Each row gives an inner product, and these are summed: a term passes through at most rows + columns roundings.
+        All terms are non-negative, so the sum is within γ of its value, relatively, and rows·columns·η.
+        """
+        if self._known_squares is None:
+            rows, columns = self.shape
+            total = float(np.add.reduce(np.vecdot(self.centre, self.centre)))
+            if total or self.centre.any():
+                # 1/(1 - γ) <= 1 + 2γ; and twice γ covers the roundings of the next two lines.
+                relative, absolute = 2 * _gamma(rows + columns), rows * columns * _ETA
+                low = math.nextafter(total * (1 - relative) - absolute, -math.inf)
+                self._known_squares = max(0.0, low), _plus(_times(total, 1 + relative), 2 * absolute)
+            else:
+                self._known_squares = 0.0, 0.0
+        return self._known_squares
+
+    @property
+    def _norm(self) -> float:
+        """An upper bound of ||C||_F."""
+        if self._known_norm is None:
+            most = self._squares[1]
+            self._known_norm = math.nextafter(math.sqrt(most), math.inf) if most else 0.0
+        return self._known_norm
+
+    def _least_norm(self) -> float:
+        """A lower bound of ||C||_F."""
+        return math.nextafter(math.sqrt(self._squares[0]), 0.0)
+
+    def _spread(self) -> float:
+        """sqrt(rows·columns), upward: the Frobenius norm of a matrix of ones."""
+        return math.nextafter(math.sqrt(self.centre.size), math.inf)
+
+    def _on_scale(self) -> Float64Matrix:
+        """The same set, on a scale on which its members neither overflow nor vanish in a product."""
+        size = max(self._norm, self.radius)
+        if not size or _LEAST <= size <= _MOST:
+            return self
+        return self._moved_to(self.exponent + math.frexp(size)[1])._on_scale()
+
+    def _moved_to(self, exponent: int) -> Float64Matrix:
+        """The same set, or one around it, on the scale 2^exponent.
+
+        Multiplying by a power of two is exact, but for what ends among the subnormals: that is off by less than η.
+        """
+        shift = self.exponent - exponent
+        if not shift:
+            return self
+        lost = _times(self._spread(), _ETA) if shift < 0 else 0.0
+        return Float64Matrix(np.ldexp(self.centre, shift), exponent, _plus(_shifted(self.radius, shift), lost))
+
+    def __sub__(self, other: Float64Matrix) -> Float64Matrix:
+        if other.exponent > self.exponent:
+            return (other - self)._negated()
+        if not other._norm and not other.radius:
+            return self
+        if not self._norm and not self.radius:
+            return other._negated()
+        aligned = other._moved_to(self.exponent)  # the larger scale: upwards could overflow
+        made = Float64Matrix(self.centre - aligned.centre, self.exponent, 0.0)
+        # A float difference is off by at most u times itself, and never underflows.
+        return made._widened(_plus(self.radius, aligned.radius, _times(_U, made._norm)))._on_scale()
+
+    def _negated(self) -> Float64Matrix:
+        return Float64Matrix(-self.centre, self.exponent, self.radius)
+
+    def __matmul__(self, other: Float64Matrix) -> Float64Matrix:
+        made = self._product(self.centre, other.centre, other._norm, self.exponent + other.exponent)
+        # (A + D)(B + E) - AB = AE + DB + DE
+        spread = _plus(_times(self._norm, other.radius), _times(self.radius, _plus(other._norm, other.radius)))
+        return made._widened(_plus(made.radius, spread))._on_scale()
+
+    def gram(self) -> Float64Matrix:
+        rows, columns = self.shape
+        smaller = self.centre if rows <= columns else self.centre.T
+        made = self._product(smaller, smaller.T, self._norm, 2 * self.exponent)
+        # (C + D)(C + D)ᵀ - CCᵀ = CDᵀ + DCᵀ + DDᵀ, and ||CDᵀ||_F <= ||C||·||D||_F with the operator norm of C. That is
+        # what keeps the radius small from step to step: on a flat spectrum ||C||_F is larger by sqrt(rank).
+        spread = _times(self.radius, _plus(2 * made._root(self._norm), self.radius)) if self.radius else 0.0
+        return made._widened(_plus(made.radius, spread))._on_scale()
+
+    def _product(self, left: Floats, right: Floats, norm: float, exponent: int) -> Float64Matrix:
+        """The product of the centre, or its transpose, with `right`, whose Frobenius norm is at most `norm`."""
+        inner = left.shape[1]
+        product = left @ right
+        rounding = _times(_gamma(inner), _times(self._norm, norm))  # zero only if one factor is
+        underflow = _times(inner * _ETA, math.nextafter(math.sqrt(product.size), math.inf)) if rounding else 0.0
+        return Float64Matrix(product, exponent, _plus(rounding, underflow))
+
+    def _root(self, norm: float) -> float:
+        """For a ball around CCᵀ, with ||C||_F <= norm: at least the operator norm of C, whose square is that of CCᵀ.
+
+        That one is at most the Frobenius norm, and at most the largest sum of magnitudes in a row (CCᵀ is symmetric).
+        """
+        most = self._norm
+        if most * _FLAT < norm * norm:  # only then do sums over rows promise more, and they take time
+            sums = float(np.abs(self.centre).sum(axis=1).max())
+            most = min(most, _times(sums, 1 + 2 * _gamma(self.centre.shape[1])))
+        return math.nextafter(math.sqrt(_plus(most, self.radius)), math.inf)
+
+    def divided(self, divisor: Float64Scalar) -> Float64Matrix:
+        if divisor.high[0] < 0:
+            return self._negated().divided(divisor._negated())
+        if divisor.low[0] <= 0:
+            raise UnboundedError("division by an interval that contains zero")
+        # The factors t = 1/divisor, on a scale on which the largest is near 1, lie between `least` and `most`; r is a
+        # float in their midst. (C + D)·t - C·r = D·t + C·(t - r).
+        shift = -divisor.low[1] - divisor.low[0].bit_length()
+        most = math.nextafter(1 / math.nextafter(_near(divisor.low, shift), 0.0), math.inf)
+        least = math.nextafter(1 / math.nextafter(_near(divisor.high, shift), math.inf), 0.0)
+        r = (least + most) / 2
+        apart = math.nextafter(max(most - r, r - least), math.inf)
+        underflow = _times(self._spread(), _ETA) if self._norm else 0.0
+        # The norm of the float products: each is at most (1 + u) times the true one, or off by η/2.
+        norm = _plus(_times(_times(self._norm, r), 1 + 2 * _U), underflow)
+        radius = _plus(_times(self.radius, most), _times(self._norm, apart), _times(_U, norm), underflow)
+        return Float64Matrix(self.centre * r, self.exponent + shift, radius, norm)._on_scale()
+
+    def rounded(self, bits: int) -> tuple[Float64Matrix, Float64Scalar]:
+        # Each entry moves by at most half a step, all of them by at most sqrt(rows·columns)·2^-(bits+1).
+        made = self._moved_to(max(self.exponent, -bits - 400))  # on which half a step is at most 2^400
+        radius = _plus(made.radius, _times(self._spread(), _shifted(1.0, -(bits + 1) - made.exponent)))
+        return made._widened(radius)._on_scale(), _movement(self.centre.size, bits)
+
+    def _widened(self, radius: float) -> Float64Matrix:
+        """The ball around the same centre with another radius; what is known of the centre stays known."""
+        return Float64Matrix(self.centre, self.exponent, radius, self._known_norm, self._known_squares)
+
+    def frobenius_squared(self) -> Float64Scalar:
+        least, most = self._squares
+        if self.radius:  # | ||C + D|| - ||C|| | <= radius
+            low = max(0.0, math.nextafter(self._least_norm() - self.radius, 0.0))
+            high = _plus(self._norm, self.radius)
+            least, most = math.nextafter(low * low, 0.0), _times(high, high)
+        return Float64Scalar(_scaled(least, 2 * self.exponent), _scaled(most, 2 * self.exponent))
+
+    def is_zero(self) -> Truth:
+        zero = not self.radius and not self.centre.any()
+        return Truth.of(proved=zero, refuted=self._least_norm() > self.radius)
+
+    def row(self, index: int) -> Float64Matrix:
+        return Float64Matrix(self.centre[index : index + 1], self.exponent, self.radius)._on_scale()
+
+
+@lru_cache(maxsize=64)
+def _movement(entries: int, bits: int) -> Float64Scalar:
+    """Encloses ||M - R||_F² where each entry moves by at most half a step of 2^-bits."""
+    return Float64Scalar.around(Fraction(0), Fraction(entries, 4 ** (bits + 1)))
+
+
+# -- the machine -------------------------------------------------------------------------------------------------------
+
+
+def arithmetic_fault() -> str | None:
+    """What this process does otherwise than the proofs assume; None if nothing is found.
+
+    Rounding modes and flushing of subnormal numbers are settings of a thread that any library may change. Tested are
+    Python's floats, numpy's loops and BLAS, the last on matrices large enough to be shared out among its threads.
+    """
+    one, tiny, least = (np.full((64, 64), x) for x in (1.0, 2.0**-537, _ETA))
+    # 1 + y and what it rounds to: a tie goes to the even neighbour; the last is wrong if rounded twice, as on an x87.
+    for y, nearest in ((_U, 1.0), (0.75 * _U, 1.0), (1.5 * _U, 1.0 + 2 * _U), (_U + _U / 2**12, 1.0 + 2 * _U)):
+        left = np.zeros((64, 64))
+        left[:, 0], left[:, 1] = 1.0, y
+        for sign in (1.0, -1.0):
+            if sign + sign * y != sign * nearest or (sign * one + sign * y != sign * nearest).any():
+                return "sums are not rounded to nearest"
+            if (sign * left @ one != sign * nearest).any():
+                return "BLAS does not round to nearest"
+    if (tiny * tiny != _ETA).any() or (np.diag(tiny[0]) @ tiny != _ETA).any():
+        return "numbers below 2^-1022 are flushed to zero"
+    if (least + least != 2 * _ETA).any() or (np.eye(64) @ least != _ETA).any():
+        return "numbers below 2^-1022 are read as zero"
+    return None
+
+
+@dataclass(frozen=True)
+class Float64Backend:
+    """float64 with a priori error bounds. `prec` is the grid of the mathematics; the arithmetic has 53 bits, always."""
+
+    prec: int
+    _fault: str | None = field(default_factory=arithmetic_fault, init=False, repr=False, compare=False)
+
+    name = "float64"
+    working_bits = BITS
+
+    def refined(self) -> None:
+        return None
+
+    def scalar(self, value: Fraction) -> Float64Scalar:
+        return Float64Scalar.around(value, value)
+
+    def hull(self, lower: Fraction, upper: Fraction) -> Float64Scalar:
+        return Float64Scalar.around(lower, upper)
+
+    def matrix(self, data: RationalMatrix) -> Float64Matrix:
+        if self._fault is not None:
+            raise UnboundedError(f"float64 arithmetic cannot be trusted in this process: {self._fault}")
+        near = data.near_floats()
+        made = Float64Matrix(near.values, near.exponent, 0.0)
+        if near.exact:
+            return made
+        # Rounded to nearest: off by at most u times itself, or η/2 where it is subnormal.
+        return made._widened(_plus(_times(_U, made._norm), _times(made._spread(), _ETA)))
+
+
+if TYPE_CHECKING:  # the type checker proves conformance
+    _scalar: type[Scalar] = Float64Scalar
+    _matrix: type[Matrix[Float64Scalar]] = Float64Matrix
+    _backend: type[Backend[Float64Scalar]] = Float64Backend

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -11,7 +12,8 @@ import numpy.typing as npt
 from intervalcert.artifacts import Bounds, Method
 from intervalcert.auditing import AuditReport, audit_bounds
 from intervalcert.backends import DEFAULT_PREC, get_backend, ladder
-from intervalcert.batch import Outputs, certify_all, outputs_of
+from intervalcert.batch import Outputs, certify_all, outputs_of, rows_of
+from intervalcert.bulk import BulkCertifier, Radii, Verdicts
 from intervalcert.certifier import Certifier, Verdict
 from intervalcert.errors import InputError, UsageError
 from intervalcert.lipschitz import network_bounds
@@ -19,7 +21,7 @@ from intervalcert.network import Network
 from intervalcert.norms import Iterations
 from intervalcert.rational import as_fraction
 
-__all__ = ["audit", "certified_radius", "certify", "certify_outputs", "compute_bounds"]
+__all__ = ["audit", "bulk_certifier", "certified_radius", "certify", "certify_outputs", "compute_bounds"]
 
 Radius = str | int | float | Fraction
 
@@ -39,7 +41,7 @@ def compute_bounds(
     backend are at least those of ``exact``.
 
     Args:
-        backend: ``arb`` (fast balls), ``exact`` (rationals), ``mpmath`` (independent, slow intervals).
+        backend: ``arb`` (balls), ``float64`` (fastest), ``exact`` (rationals), ``mpmath`` (independent, slow intervals).
         iterations: Gram steps per layer; ``auto`` stops when a step gains less than 1e-5 of the bound.
         prec: bits of the grid and the square roots of the algorithm.
         on_step: called with the layer's index after each Gram step.
@@ -51,36 +53,52 @@ def compute_bounds(
 
 def certify(
     bounds: Bounds, outputs: npt.ArrayLike, eps: Radius | Sequence[Radius] | npt.NDArray[np.floating]
-) -> tuple[Verdict, ...]:
+) -> Verdicts:
     """A verdict for each output: does every input within L2 distance eps have the same winner?
 
     Guarantees: `certified` only if y_j - y_i > eps·L[i][j] holds in exact arithmetic for every i but the winner j.
 
     Args:
-        outputs: logits, one row per output (or a single one); floats are taken at their exact binary value.
+        outputs: logits, one row per output (or a single one); floats are taken at their exact binary value. An array
+            is decided at the speed of numpy; a list is read number by number.
         eps: one radius, or one per output. The text "0.3" is 3/10; the float 0.3 is its binary value.
     """
+    certifier = bulk_certifier(bounds)
+    rows = rows_of(outputs)
+    if rows is not None:
+        return certifier.verdicts(rows, _radii(eps, len(rows)))
     found = outputs_of(outputs)
+    radii = _radii(eps, len(found.rows))
+    exact = certify_all(certifier.one_by_one, found, [radii.exact(index) for index in range(len(found.rows))])
+    return Verdicts.of([replace(verdict, exactly=True) for verdict in exact])
+
+
+def _radii(eps: Radius | Sequence[Radius] | npt.NDArray[np.floating], count: int) -> Radii:
     if isinstance(eps, np.ndarray) and not eps.ndim:
         eps = eps.item()
-    if isinstance(eps, Sequence | np.ndarray) and not isinstance(eps, str):
-        radii = [as_fraction(x) for x in eps]
-        if len(radii) != len(found.rows):
-            raise InputError(f"{len(found.rows)} outputs, but {len(radii)} radii")
-    else:
-        radii = [as_fraction(eps)] * len(found.rows)
-    return certify_outputs(bounds, found, radii)
+    if isinstance(eps, str) or not isinstance(eps, Sequence | np.ndarray):
+        return Radii.all_equal(as_fraction(eps))
+    if len(eps) != count:
+        raise InputError(f"{count} outputs, but {len(eps)} radii")
+    if isinstance(eps, np.ndarray) and eps.dtype.kind == "f" and eps.dtype.itemsize <= 8 and np.isfinite(eps).all():
+        return Radii.of_floats(eps.astype(np.float64))
+    return Radii.of([as_fraction(x) for x in eps])
 
 
 def certified_radius(bounds: Bounds, outputs: npt.ArrayLike) -> tuple[float, ...]:
     """The largest certified radius of each output, rounded down (see `Verdict.radius`)."""
-    return tuple(verdict.radius for verdict in certify(bounds, outputs, 0))
+    return tuple(certify(bounds, outputs, 0).radius.tolist())
+
+
+def bulk_certifier(bounds: Bounds) -> BulkCertifier:
+    """What decides many outputs against these bounds."""
+    return BulkCertifier(bounds.margins.matrix, get_backend("exact"))
 
 
 def certify_outputs(
     bounds: Bounds, outputs: Outputs, radii: Sequence[Fraction], on_output: Callable[[], None] = lambda: None
 ) -> tuple[Verdict, ...]:
-    """`certify` for outputs that were read from a file."""
+    """`certify` one by one, on the generic ladder of number systems: the way that the fast one is compared with."""
     certifier = Certifier(bounds.margins.matrix, ladder("arb"))
     return certify_all(certifier, outputs, radii, on_output)
 

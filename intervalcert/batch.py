@@ -1,45 +1,46 @@
-"""Many outputs: arrays and files of logits in, verdicts out."""
+"""Many outputs: arrays and files of logits in, verdicts out, and what they come to."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from intervalcert.bulk import BulkCertifier, Radii, Rows, Verdicts
 from intervalcert.certifier import Certifier, Verdict
 from intervalcert.errors import InputError, UsageError
-from intervalcert.files import atomic_writer, read_text
-from intervalcert.loaders.numpy_files import open_array
-from intervalcert.network import exact_matrix
-from intervalcert.rational import (
-    RationalVector,
-    as_row,
-    as_rows,
-    decimal_lower,
-    is_flat,
-    parse_decimal,
-    parse_rational,
-    plain_array,
+from intervalcert.rational import RationalVector, as_row, as_rows, is_flat, plain_array
+from intervalcert.tables import LabelSource, RowSource, open_labels, open_rows
+from intervalcert.tables.writers import (
+    RADIUS_COLUMNS,
+    VERDICT_COLUMNS,
+    Write,
+    check_ending,
+    csv_pieces,
+    radius_text,
+    verdict_sink,
 )
 
 __all__ = [
     "RADIUS_COLUMNS",
+    "VERDICT_COLUMNS",
     "Outputs",
     "Summary",
     "certify_all",
+    "certify_source",
+    "check_ending",
+    "csv_pieces",
     "outputs_of",
+    "radius_text",
     "read_labels",
     "read_outputs",
+    "rows_of",
     "summarise",
+    "verdict_sink",
     "verdict_writer",
     "verdicts_as_csv",
 ]
@@ -54,111 +55,46 @@ class Outputs:
     header: str | None = None
 
 
-# -- in --------------------------------------------------------------------------------------------------------------
+# -- in: exact rows, all at once -------------------------------------------------------------------------------------
+
+
+def rows_of(array: npt.ArrayLike) -> Rows | None:
+    """An array of logits, one output per row, or a single output; None for a list: its numbers are read one by one."""
+    found = plain_array(array)
+    if found is None:
+        return None
+    found = np.atleast_2d(found)
+    if found.ndim != 2 or 0 in found.shape:
+        raise InputError(f"the outputs: an array of shape {found.shape} where a non-empty matrix is expected")
+    return Rows.of_array(found)
 
 
 def outputs_of(array: npt.ArrayLike) -> Outputs:
     """From an array or a list: one output per row, or a single output. Each number is taken at its exact value."""
-    found = plain_array(array)
-    if found is None:
-        rows = [as_row(array, "the output")] if is_flat(array) else as_rows(array, "the outputs")
-        return Outputs(tuple(map(RationalVector.from_fractions, rows)))
-    return _rows_of(np.atleast_2d(found), "the outputs")
-
-
-def _rows_of(array: npt.NDArray[Any], what: str) -> Outputs:
-    exact = exact_matrix(array, what)
-    return Outputs(tuple(RationalVector(tuple(row), exact.denominator) for row in exact.numerators.tolist()))
+    found = rows_of(array)
+    if found is not None:
+        return Outputs(tuple(map(found.row, range(len(found)))))
+    rows = [as_row(array, "the output")] if is_flat(array) else as_rows(array, "the outputs")
+    return Outputs(tuple(map(RationalVector.from_fractions, rows)))
 
 
 def read_outputs(path: str | Path, classes: int | None = None) -> Outputs:
-    """A ``.npy`` matrix, or lines of comma-separated logits with an optional header; a radius may follow a space.
-
-    With `classes`, an output of another length is refused with its place.
-    """
-    path = Path(path)
-    if path.suffix.lower() == ".npy":
-        array = open_array(path)
-        if classes is not None and array.shape[-1] != classes:
-            raise InputError(f"{path} has {array.shape[-1]} logits per output, but the bounds are of {classes} classes")
-        return _rows_of(array, str(path))
+    """All outputs of a file, exactly: for few. See `certify_source` for many."""
+    headers: list[str] = []
     rows: list[RationalVector] = []
-    radii: list[Fraction | None] = []
-    header = None
-    for place, (number, line) in enumerate(_lines(path)):
-        if place == 0 and _is_header(line):
-            header = line
-            continue
-        try:
-            row, radius = _parse_line(line, classes or (len(rows[0]) if rows else None))
-        except InputError as error:
-            raise InputError(f"{path}, line {number}: {error}") from None
-        if radii and (radius is None) != (radii[0] is None):
-            raise InputError(f"{path}, line {number}: either every line carries a radius or none does")
-        rows.append(row)
-        radii.append(radius)
-    if not rows:
-        raise InputError(f"{path} contains no outputs")
-    carried = tuple(radius for radius in radii if radius is not None)
-    return Outputs(tuple(rows), carried or None, header)
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    return ((n, line.strip()) for n, line in enumerate(read_text(path).splitlines(), 1) if line.strip())
-
-
-_MISSING = {"na", "n/a", "none", "null", "nil", "missing"}
-"""What programs write where a number is missing: not a name, so such a line is data, and refused."""
-
-
-def _is_header(line: str) -> bool:
-    """Names only. ``nan`` is a (refused) number, not a name."""
-    return all(_is_name(cell.strip()) for cell in line.split(","))
-
-
-def _is_name(cell: str) -> bool:
-    bare = cell.strip('"')
-    try:
-        float(bare)
-    except ValueError:
-        return bare.lower() not in _MISSING and (bare[:1].isalpha() or bare[:1] == "_")
-    return False
-
-
-def _parse_line(line: str, expected: int | None) -> tuple[RationalVector, Fraction | None]:
-    logits, radius = line, None
-    parts = line.rsplit(maxsplit=1)
-    if len(parts) == 2 and not parts[0].endswith(","):
-        logits, radius = parts[0], parse_rational(parts[1])
-        if radius < 0:
-            raise InputError(f"the radius {parts[1]} is negative")
-    cells = logits.split(",")
-    if expected is not None and len(cells) != expected:
-        shown = line if len(line) <= 40 else line[:30] + "…"
-        raise InputError(f"{len(cells)} logits, separated by commas, where {expected} are expected: {shown!r}")
-    return RationalVector.from_decimals([parse_decimal(cell) for cell in cells]), radius
+    radii: list[Fraction] = []
+    for chunk in open_rows(path, classes, on_header=headers.append).chunks:
+        rows += map(chunk.row, range(len(chunk)))
+        radii += [] if chunk.radii is None else map(chunk.radii.exact, range(len(chunk)))
+    return Outputs(tuple(rows), tuple(radii) or None, headers[0] if headers else None)
 
 
 def read_labels(path: str | Path, count: int, classes: int) -> tuple[int, ...]:
     """One class number per output: a ``.npy`` vector, or one per line."""
-    path = Path(path)
-    if path.suffix.lower() == ".npy":
-        array = open_array(path)
-        if array.ndim != 1 or array.dtype.kind not in "iu":
-            raise InputError(f"{path}: labels are a vector of integers, not {array.dtype} of shape {array.shape}")
-        labels = [int(x) for x in array]
-    else:
-        labels = []
-        for number, line in _lines(path):
-            if not (line.isascii() and line.isdecimal()) or len(line) > 9:
-                raise InputError(f"{path}, line {number}: {line[:20]!r} is not a class number")
-            labels.append(int(line))
-    if len(labels) != count:
-        raise InputError(f"{path} has {len(labels)} labels, but there are {count} outputs")
-    for index, label in enumerate(labels):
-        if not 0 <= label < classes:
-            raise InputError(f"{path}: label {index} is {label}, but classes go from 0 to {classes - 1}")
-    return tuple(labels)
+    source = open_labels(path, classes)
+    found = source.take(count)
+    source.check_count(count)
+    return tuple(found.tolist())
 
 
 # -- through ---------------------------------------------------------------------------------------------------------
@@ -170,7 +106,7 @@ def certify_all(
     radii: Sequence[Fraction],
     on_output: Callable[[], None] = lambda: None,
 ) -> tuple[Verdict, ...]:
-    """A verdict for each output at its radius."""
+    """A verdict for each output at its radius, one by one."""
     verdicts = []
     for index, (row, eps) in enumerate(zip(outputs.rows, radii, strict=True)):
         verdicts.append(certifier.verdict(row, eps, index))
@@ -180,13 +116,17 @@ def certify_all(
 
 @dataclass(frozen=True)
 class Summary:
-    """Counts over a set of outputs. accuracy and vra (verified robust accuracy) are parts of 1, None without labels."""
+    """Counts over a set of outputs. accuracy and vra (verified robust accuracy) are parts of 1, None without labels.
+
+    exactly: outputs that the filter left to exact rationals. eps: the radius of all outputs; None if they differ.
+    """
 
     certified: int
     total: int
     exactly: int
     right: int | None = None
     right_and_certified: int | None = None
+    eps: Fraction | None = None
 
     @property
     def accuracy(self) -> float | None:
@@ -197,74 +137,77 @@ class Summary:
         return None if self.right_and_certified is None else self.right_and_certified / self.total
 
 
-def summarise(verdicts: Sequence[Verdict], labels: Sequence[int] | None) -> Summary:
+def summarise(verdicts: Sequence[Verdict], labels: Sequence[int] | npt.NDArray[np.int64] | None) -> Summary:
     """VRA: the share of outputs that are both right and certified."""
-    right = None if labels is None else [v.argmax == label for v, label in zip(verdicts, labels, strict=True)]
+    found = Verdicts.of(verdicts)
+    right = None if labels is None else found.argmax == np.asarray(labels)
     return Summary(
-        certified=sum(v.certified for v in verdicts),
-        total=len(verdicts),
-        exactly=sum(v.exactly for v in verdicts),
-        right=None if right is None else sum(right),
-        right_and_certified=None
-        if right is None
-        else sum(r and v.certified for r, v in zip(right, verdicts, strict=True)),
+        certified=int(found.certified.sum()),
+        total=len(found),
+        exactly=int(found.exactly.sum()),
+        right=None if right is None else int(right.sum()),
+        right_and_certified=None if right is None else int((right & found.certified).sum()),
+    )
+
+
+def certify_source(
+    certifier: BulkCertifier,
+    source: RowSource,
+    radii: Radii | None,
+    *,
+    labels: LabelSource | None = None,
+    write: Write | None = None,
+    on_rows: Callable[[int, int], None] = lambda *_: None,
+) -> Summary:
+    """Verdicts for the outputs of a file, at one radius or (None) at each one's own, chunk by chunk.
+
+    write: takes the verdicts; without it only their number is wanted, and radii may be left out.
+    on_rows: called with the rows of each chunk and its part of source.size.
+    """
+    total = Summary(0, 0, 0, *((0, 0) if labels is not None else (None, None)))
+    for rows in source.chunks:
+        own = radii or rows.radii
+        if own is None:
+            raise UsageError(f"{source.path} carries no radii: say --eps E")
+        verdicts = certifier.verdicts(rows, own, with_radius=write is not None)
+        if write is not None:
+            write(verdicts)
+        found = summarise(verdicts, None)
+        if labels is not None:
+            known = labels.take(len(rows))
+            found = summarise(verdicts[: len(known)], known)
+        total = _added(total, replace(found, total=len(rows), eps=own.common))
+        on_rows(len(rows), rows.work)
+    if labels is not None:
+        labels.check_count(total.total)
+    return total
+
+
+def _added(one: Summary, other: Summary) -> Summary:
+    return Summary(
+        one.certified + other.certified,
+        one.total + other.total,
+        one.exactly + other.exactly,
+        None if one.right is None else one.right + (other.right or 0),
+        None if one.right_and_certified is None else one.right_and_certified + (other.right_and_certified or 0),
+        other.eps if not one.total or one.eps == other.eps else None,
     )
 
 
 # -- out -------------------------------------------------------------------------------------------------------------
 
-_COLUMNS = ("index", "argmax", "verdict", "radius")
-RADIUS_COLUMNS = ("index", "argmax", "radius")
 
-
-def verdict_writer(path: str | Path, columns: Sequence[str] = _COLUMNS) -> Callable[[Sequence[Verdict]], None]:
-    """Writes verdicts as ``.csv``, ``.jsonl`` or ``.npy``, by the ending; an unknown ending is refused at once."""
+def verdict_writer(path: str | Path, columns: Sequence[str] = VERDICT_COLUMNS) -> Callable[[Sequence[Verdict]], None]:
+    """Writes verdicts all at once, by the ending of the name; an unknown one is refused when the writer is made."""
     path = Path(path)
-    writers = {".csv": lambda v, c: verdicts_as_csv(v, c).encode(), ".jsonl": _as_jsonl, ".npy": _as_npy}
-    if path.suffix.lower() not in writers:
-        raise UsageError(f"{path}: verdicts are written as .csv, .jsonl or .npy; choose one of these endings")
-    serialise = writers[path.suffix.lower()]
+    check_ending(path)
 
     def write(verdicts: Sequence[Verdict]) -> None:
-        with atomic_writer(path) as file:
-            file.write(serialise(verdicts, columns))
+        with verdict_sink(path, columns) as sink:
+            sink(Verdicts.of(verdicts))
 
     return write
 
 
-def _record(verdict: Verdict, columns: Iterable[str]) -> dict[str, int | str]:
-    fields: dict[str, int | str] = {
-        "index": verdict.index,
-        "argmax": verdict.argmax,
-        "verdict": "certified" if verdict.certified else "not_certified",
-        "radius": radius_text(verdict.radius),
-    }
-    return {name: fields[name] for name in columns}
-
-
-def radius_text(radius: float) -> str:
-    """A decimal that is at most the radius. (The shortest decimal of a float may lie above it.)"""
-    return "inf" if math.isinf(radius) else decimal_lower(Fraction(radius))
-
-
-def verdicts_as_csv(verdicts: Sequence[Verdict], columns: Sequence[str] = _COLUMNS) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(_record(v, columns) for v in verdicts)
-    return text.getvalue()
-
-
-def _as_jsonl(verdicts: Sequence[Verdict], columns: Sequence[str]) -> bytes:
-    return "".join(json.dumps(_record(v, columns)) + "\n" for v in verdicts).encode()
-
-
-def _as_npy(verdicts: Sequence[Verdict], columns: Sequence[str]) -> bytes:
-    types = {"index": "<i8", "argmax": "<i8", "verdict": "<U13", "radius": "<f8"}
-    array = np.empty(len(verdicts), dtype=[(name, types[name]) for name in columns])
-    for row, verdict in enumerate(verdicts):
-        # The float itself, which is below the true radius already, in place of its decimal.
-        array[row] = tuple({**_record(verdict, columns), "radius": verdict.radius}[name] for name in columns)
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    return buffer.getvalue()
+def verdicts_as_csv(verdicts: Sequence[Verdict], columns: Sequence[str] = VERDICT_COLUMNS) -> str:
+    return csv_pieces(columns)(Verdicts.of(verdicts))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -34,7 +34,7 @@ class Verdict:
     argmax: int
     certified: bool
     radius: float
-    exactly: bool = False
+    exactly: bool = field(default=False, compare=False)
 
 
 def winner(logits: RationalVector) -> int:

@@ -26,13 +26,11 @@ from intervalcert import __version__
 from intervalcert.errors import InconclusiveError, InputError, IntervalcertError, SoundnessError, UsageError
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
-    from intervalcert.batch import Outputs
-    from intervalcert.certifier import Verdict
+    from intervalcert.artifacts import Bounds
+    from intervalcert.batch import Summary
+    from intervalcert.bulk import Radii
     from intervalcert.norms import Iterations
-
-    Write = Callable[[Sequence[Verdict]], None]
+    from intervalcert.tables.writers import Write
 
 __all__ = ["main"]
 
@@ -140,14 +138,18 @@ def _parser() -> argparse.ArgumentParser:
     _add_outputs(certify)
     certify.add_argument("--eps", metavar="E", help="radius, read exactly: 0.3, 1e-2 or 36/255")
     certify.add_argument("--labels", type=Path, metavar="FILE", help="true classes: one per line, or .npy")
-    certify.add_argument("-o", "--output", type=Path, metavar="FILE", help="write verdicts: .csv, .jsonl or .npy")
+    certify.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write verdicts: .csv, .jsonl, .npy or .parquet"
+    )
     certify.add_argument("--json", action="store_true", help="print one JSON object (accuracy and vra as parts of 1)")
     certify.add_argument("--check", action="store_true", help="exit with 1 if any output is not certified")
     certify.set_defaults(run=_certify)
 
     radius = commands.add_parser("radius", help="the largest certified radius of each output")
     _add_outputs(radius)
-    radius.add_argument("-o", "--output", type=Path, metavar="FILE", help="write to .csv, .jsonl or .npy, not stdout")
+    radius.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write to .csv, .jsonl, .npy or .parquet, not stdout"
+    )
     radius.set_defaults(run=_radius)
 
     audit = commands.add_parser("audit", help="check a bounds file against its model with exact rationals")
@@ -181,7 +183,13 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
 def _add_outputs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bounds", type=Path, metavar="BOUNDS", help="a bounds file made by intervalcert bounds")
     parser.add_argument(
-        "outputs", type=Path, metavar="OUTPUTS", help="logits: .npy, .csv, or lines 'y0,y1,… eps' with their own radius"
+        "outputs",
+        type=Path,
+        metavar="OUTPUTS",
+        help="logits: .npy, .parquet, .csv, or lines 'y0,y1,… eps' with their own radius",
+    )
+    parser.add_argument(
+        "--dtype", choices=["bfloat16"], help="what the two-byte numbers of a .npy file are, which does not say it"
     )
 
 
@@ -222,25 +230,15 @@ def _bounds(arguments: argparse.Namespace) -> int:
 
 
 def _certify(arguments: argparse.Namespace) -> int:
-    from intervalcert.api import certify_outputs
     from intervalcert.artifacts import load_bounds
-    from intervalcert.batch import read_labels, read_outputs, summarise, verdict_writer
+    from intervalcert.batch import VERDICT_COLUMNS
+    from intervalcert.rational import shortest_exact
 
-    write = _writer(arguments, verdict_writer)
+    _check_output(arguments)
     bounds = load_bounds(arguments.bounds)
-    outputs = read_outputs(arguments.outputs, bounds.classes)
-    if outputs.header is not None:
-        _say(f"{arguments.outputs}: the first line is taken for a header: {outputs.header[:60]}")
-    radii = _radii(arguments, outputs)
-    labels = None
-    if arguments.labels is not None:
-        labels = read_labels(arguments.labels, len(outputs.rows), bounds.classes)
-    with _progress("certify", len(outputs.rows)) as advance:
-        verdicts = certify_outputs(bounds, outputs, radii, advance)
-    if write is not None:
-        write(verdicts)
-    summary = summarise(verdicts, labels)
-    eps = _common(radii, arguments.eps)
+    with _sink(arguments, VERDICT_COLUMNS) as write:
+        summary = _run("certify", arguments, bounds, _radii(arguments), write)
+    eps = arguments.eps or (None if summary.eps is None else shortest_exact(summary.eps))
     if arguments.json:
         shown = {
             "certified": summary.certified,
@@ -256,67 +254,88 @@ def _certify(arguments: argparse.Namespace) -> int:
         from intervalcert.report import print_data, summary_table
 
         print_data(summary_table(summary, eps or "each output's own", bounds.semantics))
-    if write is not None:
+    if arguments.output is not None:
         _say(f"wrote {arguments.output}")
     return 1 if arguments.check and summary.certified < summary.total else 0
-
-
-def _writer(arguments: argparse.Namespace, make: Callable[[Path], Write]) -> Write | None:
-    """The writer of verdicts, if a file was named; refused at once if it cannot work."""
-    from intervalcert.files import check_output
-
-    if arguments.output is None:
-        return None
-    write = make(arguments.output)
-    check_output(arguments.output, arguments.bounds, arguments.outputs, getattr(arguments, "labels", None))
-    return write
-
-
-def _radii(arguments: argparse.Namespace, outputs: Outputs) -> Sequence[Fraction]:
-    from intervalcert.rational import parse_rational
-
-    if arguments.eps is not None:
-        try:
-            eps = parse_rational(arguments.eps)
-        except InputError as error:
-            raise InputError(f"--eps: {error}") from None
-        if eps < 0:
-            raise InputError(f"--eps: a radius must not be negative, and this one is {arguments.eps}")
-        return [eps] * len(outputs.rows)
-    if outputs.radii is None:
-        raise UsageError(f"{arguments.outputs} carries no radii: say --eps E")
-    return outputs.radii
-
-
-def _common(radii: Sequence[Fraction], given: str | None) -> str | None:
-    """The radius of all outputs, exactly, as text; None if they differ."""
-    from intervalcert.rational import shortest_exact
-
-    if given is not None:
-        return given
-    return shortest_exact(radii[0]) if all(radius == radii[0] for radius in radii) else None
 
 
 def _radius(arguments: argparse.Namespace) -> int:
     from fractions import Fraction
 
-    from intervalcert.api import certify_outputs
     from intervalcert.artifacts import load_bounds
-    from intervalcert.batch import RADIUS_COLUMNS, read_outputs, verdict_writer, verdicts_as_csv
+    from intervalcert.batch import RADIUS_COLUMNS
+    from intervalcert.bulk import Radii
 
-    write = _writer(arguments, lambda path: verdict_writer(path, RADIUS_COLUMNS))
+    _check_output(arguments)
     bounds = load_bounds(arguments.bounds)
-    outputs = read_outputs(arguments.outputs, bounds.classes)
-    if outputs.header is not None:
-        _say(f"{arguments.outputs}: the first line is taken for a header: {outputs.header[:60]}")
-    with _progress("radius", len(outputs.rows)) as advance:
-        verdicts = certify_outputs(bounds, outputs, [Fraction(0)] * len(outputs.rows), advance)
-    if write is None:
-        print(verdicts_as_csv(verdicts, RADIUS_COLUMNS), end="")
-    else:
-        write(verdicts)
+    with _sink(arguments, RADIUS_COLUMNS) as write:
+        _run("radius", arguments, bounds, Radii.all_equal(Fraction(0)), write or _to_stdout(RADIUS_COLUMNS))
+    if arguments.output is not None:
         _say(f"wrote {arguments.output}")
     return 0
+
+
+def _run(what: str, arguments: argparse.Namespace, bounds: Bounds, radii: Radii | None, write: Write | None) -> Summary:
+    """Certifies the outputs of a file, with progress."""
+    from intervalcert.api import bulk_certifier
+    from intervalcert.batch import certify_source
+    from intervalcert.tables import open_labels, open_rows
+
+    headers: list[str] = []
+    bfloat16 = arguments.dtype == "bfloat16"
+    source = open_rows(arguments.outputs, bounds.classes, bfloat16=bfloat16, on_header=headers.append)
+    path = getattr(arguments, "labels", None)
+    labels = None if path is None else open_labels(path, bounds.classes)
+    with _row_progress(what, source.size) as on_rows:
+        summary = certify_source(bulk_certifier(bounds), source, radii, labels=labels, write=write, on_rows=on_rows)
+    for header in headers:
+        _say(f"{arguments.outputs}: the first line is taken for a header: {header[:60]}")
+    return summary
+
+
+def _check_output(arguments: argparse.Namespace) -> None:
+    """Refuses at once an output file that cannot be written."""
+    from intervalcert.batch import check_ending
+    from intervalcert.files import check_output
+
+    if arguments.output is not None:
+        check_ending(arguments.output)
+        check_output(arguments.output, arguments.bounds, arguments.outputs, getattr(arguments, "labels", None))
+
+
+@contextlib.contextmanager
+def _sink(arguments: argparse.Namespace, columns: Sequence[str]) -> Iterator[Write | None]:
+    """What takes the verdicts, if a file was named for them."""
+    from intervalcert.batch import verdict_sink
+
+    if arguments.output is None:
+        yield None
+        return
+    with verdict_sink(arguments.output, columns) as write:
+        yield write
+
+
+def _to_stdout(columns: Sequence[str]) -> Write:
+    from intervalcert.batch import csv_pieces
+
+    piece = csv_pieces(columns)
+    return lambda verdicts: print(piece(verdicts), end="")
+
+
+def _radii(arguments: argparse.Namespace) -> Radii | None:
+    """The radius of all outputs; None if each carries its own."""
+    from intervalcert.bulk import Radii
+    from intervalcert.rational import parse_rational
+
+    if arguments.eps is None:
+        return None
+    try:
+        eps = parse_rational(arguments.eps)
+    except InputError as error:
+        raise InputError(f"--eps: {error}") from None
+    if eps < 0:
+        raise InputError(f"--eps: a radius must not be negative, and this one is {arguments.eps}")
+    return Radii.all_equal(eps)
 
 
 def _audit(arguments: argparse.Namespace) -> int:
@@ -348,17 +367,29 @@ def _demo(_: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
+def _row_progress(what: str, size: int | None) -> Iterator[Callable[[int, int], None]]:
     """A bar on stderr with rate and remaining time; nothing at all if stderr is not a terminal."""
     if not _is_watched():
-        yield lambda: None
+        yield lambda *_: None
         return
-    from rich.console import Console
-    from rich.progress import Progress
+    from time import monotonic
 
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda: progress.advance(task)
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[at]}"), TimeRemainingColumn())
+    console = Console(stderr=True)  # stdout is data: it must not be drawn above the bar
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as progress:
+        task = progress.add_task(what, total=size, at="")
+        start, done = monotonic(), 0
+
+        def on_rows(rows: int, work: int) -> None:
+            nonlocal done
+            done += rows
+            rate = done / max(monotonic() - start, 1e-3)
+            progress.update(task, advance=work, at=f"{done:,} outputs, {rate:,.0f}/s")
+
+        yield on_rows
 
 
 @contextlib.contextmanager

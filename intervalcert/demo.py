@@ -14,12 +14,13 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from intervalcert.api import certify_outputs, compute_bounds
+from intervalcert.api import certify, compute_bounds
 from intervalcert.artifacts import Bounds
-from intervalcert.batch import read_labels, read_outputs, summarise
+from intervalcert.batch import read_labels, summarise
 from intervalcert.errors import SoundnessError
 from intervalcert.loaders import load_model
-from intervalcert.rational import decimal_upper, parse_rational
+from intervalcert.loaders.numpy_files import open_array
+from intervalcert.rational import decimal_upper
 from intervalcert.report import excess_text, percent
 
 __all__ = ["DATA", "run_demo"]
@@ -72,15 +73,14 @@ def _pair(exact: Bounds, arb: Bounds, i: int, j: int) -> tuple[Fraction, Fractio
 
 
 def _verdicts(bounds: dict[str, Bounds], seconds: dict[str, float]) -> Table:
-    outputs = read_outputs(DATA / "mnist_outputs.npy")
-    labels = read_labels(DATA / "mnist_labels.npy", len(outputs.rows), bounds["exact"].classes)
-    radii = [parse_rational(_EPS)] * len(outputs.rows)
-    table = Table(title=f"{len(outputs.rows)} test outputs at eps = {_EPS} (L2)", title_justify="left")
+    outputs = open_array(DATA / "mnist_outputs.npy")
+    labels = read_labels(DATA / "mnist_labels.npy", len(outputs), bounds["exact"].classes)
+    table = Table(title=f"{len(outputs)} test outputs at eps = {_EPS} (L2)", title_justify="left")
     for name in ("backend", "bounds computed in", "certified", "accuracy", "VRA"):
         table.add_column(name, justify="left" if name == "backend" else "right", no_wrap=True)
     certified = []
     for name in _BACKENDS:
-        verdicts = certify_outputs(bounds[name], outputs, radii)
+        verdicts = certify(bounds[name], outputs, _EPS)
         found = summarise(verdicts, labels)
         share = f"{found.certified} ({percent(found.certified, found.total)})"
         table.add_row(

@@ -838,7 +838,7 @@ def test_usage_is_refused_with_2_and_nothing_is_written(folder, argv, phrases):
     ],
 )
 def test_an_unknown_ending_is_refused_before_anything_is_computed(folder, monkeypatch, argv):
-    monkeypatch.setattr("intervalcert.api.certify_outputs", lambda *_: pytest.fail("it was computed first"))
+    monkeypatch.setattr("intervalcert.api.bulk_certifier", lambda *_: pytest.fail("it was computed first"))
     folder.refuses(*argv, code=2)
 
 

@@ -171,13 +171,13 @@ def test_jsonl(tmp_path):
 
 
 def test_npy(tmp_path):
-    """Plain numbers and text: it loads where pickles are refused. The radius is the float itself."""
+    """Plain numbers: it loads where pickles are refused. The radius is the float itself."""
     verdict_writer(tmp_path / "v.npy")(VERDICTS)
     array = np.load(tmp_path / "v.npy", allow_pickle=False)
-    assert array.dtype.names == ("index", "argmax", "verdict", "radius")
+    assert array.dtype.names == ("index", "argmax", "certified", "radius")
     assert array["index"].tolist() == [0, 1, 2, 3]
     assert array["argmax"].tolist() == [1, 2, 0, 0]
-    assert array["verdict"].tolist() == ["certified", "not_certified", "certified", "not_certified"]
+    assert array["certified"].tolist() == [True, False, True, False]
     assert array["radius"].tolist() == [0.5, 0.1, math.inf, 0.0]
 
 
@@ -201,7 +201,7 @@ def test_an_ending_in_capitals_is_the_same(tmp_path):
 
 @pytest.mark.parametrize("name", ["v.txt", "v", "v.csv.gz", ".csv"])
 def test_an_unknown_ending_is_refused_when_the_writer_is_made(tmp_path, name):
-    with pytest.raises(UsageError, match=r"\.csv, \.jsonl or \.npy"):
+    with pytest.raises(UsageError, match=r"\.csv, \.jsonl, \.npy or \.parquet"):
         verdict_writer(tmp_path / name)
 
 

@@ -6,6 +6,7 @@ import inspect
 import pkgutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -155,8 +156,8 @@ def test_arrays_in_verdicts_out(backend):
     found = compute_bounds(Network.from_arrays([np.eye(2)]), backend, 4)
     verdicts = certify(found, np.array([[3.0, 1.0], [1.0, 1.5], [0.0, 0.0]]), "0.5")
     assert [(v.index, v.argmax, v.certified) for v in verdicts] == [(0, 0, True), (1, 1, False), (2, 0, False)]
-    assert isinstance(verdicts, tuple)
-    for verdict in verdicts:
+    assert isinstance(verdicts, Sequence)
+    for verdict in (*verdicts, verdicts[1], verdicts[-1]):
         assert {type(verdict.certified), type(verdict.exactly)} == {bool}
         assert {type(verdict.index), type(verdict.argmax)} == {int}
         assert type(verdict.radius) is float

@@ -22,7 +22,7 @@ from intervalcert.files import open_input
 from intervalcert.network import exact_bias, exact_matrix
 from intervalcert.rational import RationalMatrix
 
-__all__ = ["open_array", "read_archive", "read_matrix"]
+__all__ = ["ArrayHeader", "map_array", "open_array", "read_archive", "read_header", "read_matrix"]
 
 MAX_UNPACKED_BYTES = 2**31
 """What an archive may unpack to: 2 GiB, so that a small file cannot fill the memory."""
@@ -53,10 +53,27 @@ def read_matrix(path: Path) -> RationalMatrix:
 
 def open_array(path: Path) -> npt.NDArray[Any]:
     """A ``.npy`` file, mapped into memory rather than read; it must hold exactly what it says."""
+    return map_array(path, read_header(path))
+
+
+def read_header(path: Path, *, bfloat16: bool | None = None) -> ArrayHeader:
+    """What a ``.npy`` file declares, and holds. With `bfloat16`, it must hold numbers of two bytes without a type.
+
+    That is how numpy writes them; with False they are refused with the advice to say so.
+    """
     with open_input(path) as file:
-        header = _header(file, str(path))
+        header = _header(file, str(path), bfloat16=bfloat16)
         _check_size(header, os.fstat(file.fileno()).st_size, str(path))
-        return np.memmap(file, header.dtype, "r", header.length, header.shape, header.order)
+        return header
+
+
+def map_array(path: Path, header: ArrayHeader) -> npt.NDArray[Any]:
+    """The numbers after the header, mapped: memory is taken by the parts that are looked at, while the map is alive."""
+    with open_input(path) as file:
+        try:
+            return np.memmap(file, header.dtype, "r", header.length, header.shape, header.order)
+        except ValueError:
+            raise InputError(f"{path} was changed while it was read: try again when nobody writes to it") from None
 
 
 def read_archive(path: Path) -> tuple[list[RationalMatrix], list[RationalMatrix | None] | None]:
@@ -112,7 +129,7 @@ def _read_member(member: IO[bytes], size: int, where: str) -> npt.NDArray[Any]:
 
 
 @dataclass(frozen=True)
-class _Header:
+class ArrayHeader:
     """What an array file declares: plain numbers in a vector or a matrix."""
 
     dtype: np.dtype[Any]
@@ -125,7 +142,7 @@ class _Header:
         return self.dtype.itemsize * math.prod(self.shape)
 
 
-def _header(file: IO[bytes], where: str) -> _Header:
+def _header(file: IO[bytes], where: str, *, bfloat16: bool | None = None) -> ArrayHeader:
     """Reads what comes before the numbers; whatever is not plain numbers is refused here, pickled objects first."""
     try:
         version = np.lib.format.read_magic(file)
@@ -139,15 +156,20 @@ def _header(file: IO[bytes], where: str) -> _Header:
         raise InputError(f"{where} is not a .npy array: its header cannot be read") from None
     if dtype.hasobject:
         raise InputError(f"{where} holds pickled Python objects, which are never read: save plain numbers instead")
-    if dtype.kind not in "fiu" or dtype.itemsize > 8 or dtype.subdtype is not None:
+    two_bytes = dtype == np.dtype("V2") and dtype.names is None
+    if bfloat16 and not two_bytes:
+        raise InputError(f"{where}: numbers of type {dtype}, not bfloat16 (which numpy writes as V2)")
+    if two_bytes and bfloat16 is False:
+        raise InputError(f"{where}: numbers of two bytes without a type: if they are bfloat16, say --dtype bfloat16")
+    if not bfloat16 and (dtype.kind not in "fiu" or dtype.itemsize > 8 or dtype.subdtype is not None):
         raise InputError(f"{where}: numbers of type {dtype} (float16, float32, float64 or integers are read)")
     if len(shape) not in {1, 2} or not all(type(side) is int and side > 0 for side in shape):
         shown = shape if len(shape) <= 4 else f"of {len(shape)} dimensions"
         raise InputError(f"{where}: an array of shape {shown} where a non-empty vector or matrix is expected")
-    return _Header(dtype, shape, "F" if fortran else "C", file.tell())
+    return ArrayHeader(dtype, shape, "F" if fortran else "C", file.tell())
 
 
-def _check_size(header: _Header, size: int, where: str) -> None:
+def _check_size(header: ArrayHeader, size: int, where: str) -> None:
     if header.length + header.bytes != size:
         raise InputError(
             f"{where} says that it holds {header.bytes} bytes of numbers, but holds {size - header.length} "

@@ -1,0 +1,264 @@
+"""Many outputs at once: rows of logits, the filter over them, exact rationals for what it leaves; arrays of verdicts.
+
+Nothing here is written per row but the exact path, which few rows take.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from intervalcert.certifier import Certifier, Verdict
+from intervalcert.errors import InputError
+from intervalcert.filtering import TILE_CELLS, Bools, Floats, Integers, MarginTables, judge_exact, judge_rounded
+from intervalcert.protocol import Backend
+from intervalcert.rational import RationalMatrix, RationalVector, shortest_exact
+
+__all__ = ["BulkCertifier", "Radii", "Rows", "Verdicts", "bfloat16_values", "is_bfloat16"]
+
+_LARGEST_INTEGER = 2**53
+"""Every integer up to here is a float64."""
+
+_LEAST_ROWS = 1_024
+"""A tile has at least so many rows, however many classes: fewer would cost more in calls than in arithmetic."""
+
+
+# -- rows in ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Radii:
+    """A radius for each row: floats with lower <= eps <= upper (one, or one per row), and eps exactly.
+
+    common: the radius of all rows, if it is known to be one.
+    """
+
+    lower: Floats | float
+    upper: Floats | float
+    exact: Callable[[int], Fraction]
+    common: Fraction | None
+
+    @staticmethod
+    def all_equal(eps: Fraction, first: int = 0) -> Radii:
+        _refuse_negative(eps, first)
+        return Radii(*_enclosure(eps), lambda _: eps, eps)
+
+    @staticmethod
+    def of(radii: Sequence[Fraction], first: int = 0) -> Radii:
+        for index, eps in enumerate(radii, first):
+            _refuse_negative(eps, index)
+        ends = np.array([_enclosure(eps) for eps in radii]).T
+        common = radii[0] if all(eps == radii[0] for eps in radii) else None
+        return Radii(ends[0], ends[1], radii.__getitem__, common)
+
+    @staticmethod
+    def of_floats(radii: Floats, first: int = 0) -> Radii:
+        """Each at its exact binary value. Requires: finite."""
+        if (radii < 0).any():
+            index = int(np.argmax(radii < 0))
+            _refuse_negative(Fraction(float(radii[index])), first + index)
+        common = Fraction(float(radii[0])) if (radii == radii[0]).all() else None
+        return Radii(radii, radii, lambda row: Fraction(float(radii[row])), common)
+
+    def ends(self, part: slice) -> tuple[Floats | float, Floats | float]:
+        if isinstance(self.lower, np.ndarray) and isinstance(self.upper, np.ndarray):
+            return self.lower[part], self.upper[part]
+        return self.lower, self.upper
+
+
+def _refuse_negative(eps: Fraction, index: int) -> None:
+    if eps < 0:
+        raise InputError(f"output {index}: a radius must not be negative, and this one is {shortest_exact(eps)}")
+
+
+def _enclosure(eps: Fraction) -> tuple[float, float]:
+    """The floats next to eps >= 0, below and above; equal if it is one."""
+    try:
+        nearest = eps.numerator / eps.denominator  # correctly rounded
+    except OverflowError:
+        return sys.float_info.max, math.inf
+    exact = Fraction(nearest)
+    lower = nearest if exact <= eps else math.nextafter(nearest, 0.0)
+    return lower, nearest if exact >= eps else math.nextafter(nearest, math.inf)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some outputs of a table.
+
+    values[r, i]·10^-places is logit i of row r, exactly; or, if places is None, values[r, i] is the float nearest to it
+    (inf if it is beyond the floats), and `exactly(r)` tells the row.
+    radii: where the table has its own. what: the table, for messages. first: the index of row 0 there.
+    work: how much of the table this is, in the units of its size (rows or bytes).
+    """
+
+    values: npt.NDArray[Any]
+    places: int | None = 0
+    exactly: Callable[[int], RationalVector] | None = None
+    radii: Radii | None = None
+    what: str = "the outputs"
+    first: int = 0
+    work: int = 0
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def row(self, index: int) -> RationalVector:
+        if self.exactly is not None:
+            return self.exactly(index)
+        found = RationalMatrix.from_floats(self.values[index : index + 1])
+        return RationalVector(tuple(found.numerators[0].tolist()), found.denominator * 10 ** (self.places or 0))
+
+    @staticmethod
+    def of_array(array: npt.NDArray[Any], what: str = "the outputs", first: int = 0, work: int = 0) -> Rows:
+        """Each number at its exact value. Requires: a matrix. Raises: InputError for numbers of another type."""
+        if is_bfloat16(array.dtype):
+            array = bfloat16_values(array)
+        if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
+            raise InputError(
+                f"{what}: numbers of type {array.dtype} (float16, bfloat16, float32, float64 or integers are read)"
+            )
+        if array.dtype.kind == "f" or array.dtype.itemsize < 8 or _are_small(array):
+            return Rows(array, what=what, first=first, work=work)
+
+        def exactly(row: int) -> RationalVector:
+            return RationalVector(tuple(array[row].tolist()), 1)
+
+        return Rows(array.astype(np.float64), None, exactly, None, what, first, work)
+
+
+def _are_small(integers: npt.NDArray[Any]) -> bool:
+    return bool(integers.max() <= _LARGEST_INTEGER) and bool(integers.min() >= -_LARGEST_INTEGER)
+
+
+def is_bfloat16(dtype: np.dtype[Any]) -> bool:
+    """Whether this is the type that the package ml_dtypes defines (and JAX uses)."""
+    return dtype.itemsize == 2 and dtype.name == "bfloat16"
+
+
+def bfloat16_values(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """A bfloat16 is the upper half of a float32."""
+    return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+# -- verdicts out ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Verdicts(Sequence[Verdict]):
+    """The verdicts of many outputs: a sequence of `Verdict`, held as arrays that cannot be written to."""
+
+    indices: npt.NDArray[np.int64]
+    argmax: Integers
+    certified: Bools
+    radius: Floats
+    exactly: Bools
+
+    def __post_init__(self) -> None:
+        for array in self._columns():
+            array.setflags(write=False)
+
+    @staticmethod
+    def of(verdicts: Sequence[Verdict]) -> Verdicts:
+        if isinstance(verdicts, Verdicts):
+            return verdicts
+        return Verdicts(
+            np.array([v.index for v in verdicts], dtype=np.int64),
+            np.array([v.argmax for v in verdicts], dtype=np.intp),
+            np.array([v.certified for v in verdicts], dtype=bool),
+            np.array([v.radius for v in verdicts], dtype=np.float64),
+            np.array([v.exactly for v in verdicts], dtype=bool),
+        )
+
+    def _columns(self) -> tuple[npt.NDArray[Any], ...]:
+        return self.indices, self.argmax, self.certified, self.radius, self.exactly
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @overload
+    def __getitem__(self, place: int) -> Verdict: ...
+    @overload
+    def __getitem__(self, place: slice) -> Verdicts: ...
+    def __getitem__(self, place: int | slice) -> Verdict | Verdicts:
+        if isinstance(place, slice):
+            return Verdicts(*(array[place] for array in self._columns()))
+        return Verdict(*(array[place].item() for array in self._columns()))
+
+    def __iter__(self) -> Iterator[Verdict]:
+        return (Verdict(*found) for found in zip(*(array.tolist() for array in self._columns()), strict=True))
+
+    def __eq__(self, other: object) -> bool:
+        """The same verdicts, in whatever sequence."""
+        if not isinstance(other, Verdicts | tuple | list):
+            return NotImplemented
+        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} verdicts, {int(self.certified.sum())} certified>"
+
+
+class BulkCertifier:
+    """Decides rows against one margin matrix: floats first, exact rationals for the rest.
+
+    Guarantees: the verdicts and radii of `Certifier` on exact rationals, for every row.
+    """
+
+    def __init__(self, margins: Sequence[Sequence[Fraction]], exact: Backend[Any]) -> None:
+        """Requires: `exact` decides every comparison."""
+        self.classes = len(margins)
+        self.one_by_one = Certifier(margins, (exact,))
+        self._margins = margins
+        self._tables: dict[int, MarginTables] = {}
+
+    def verdicts(self, rows: Rows, radii: Radii, *, with_radius: bool = True) -> Verdicts:
+        """A verdict per row. Without `with_radius` a radius may be left at 0: logits in text then cost much less.
+
+        Raises: InputError unless there are as many logits as classes, all finite.
+        """
+        count, classes = rows.values.shape
+        if classes != self.classes:
+            raise InputError(
+                f"{rows.what}: {classes} logits per output, but the bounds are of a model with {self.classes}"
+            )
+        argmax, radius = np.zeros(count, dtype=np.intp), np.zeros(count)
+        certified, settled = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
+        judge = judge_rounded if rows.places is None else judge_exact
+        if _subnormals_work() and not (rows.places is None and with_radius):
+            tables = self._tables.setdefault(rows.places or 0, MarginTables(self._margins, 10 ** (rows.places or 0)))
+            step = min(count, max(_LEAST_ROWS, TILE_CELLS // classes))
+            tiles = np.empty((classes, step))
+            for start in range(0, count, step):
+                part = slice(start, start + step)
+                tile = tiles[:, : min(step, count - start)]
+                tile[...] = rows.values[part].T
+                if rows.places is not None and not np.isfinite(tile).all():
+                    raise _not_finite(rows, tile, start)
+                found = judge(tables, tile, *radii.ends(part))
+                argmax[part], radius[part], certified[part] = found.argmax, found.radius, found.certified
+                settled[part] = found.settled
+        for index in np.flatnonzero(~settled).tolist():
+            verdict = self.one_by_one.verdict(rows.row(index), radii.exact(index), rows.first + index)
+            argmax[index], radius[index], certified[index] = verdict.argmax, verdict.radius, verdict.certified
+        return Verdicts(np.arange(rows.first, rows.first + count), argmax, certified, radius, ~settled)
+
+
+def _not_finite(rows: Rows, tile: Floats, start: int) -> InputError:
+    row, column = np.argwhere(~np.isfinite(tile.T))[0].tolist()
+    place = f"row {rows.first + start + row}, column {column}"
+    return InputError(f"{rows.what}: {tile[column, row]} in {place}; every number must be finite")
+
+
+def _subnormals_work() -> bool:
+    """Not if some library has told the processor to take the smallest floats for 0: then floats decide nothing."""
+    single, double = np.array([1e-45], dtype=np.float32), np.array([5e-324])
+    return bool((single.astype(np.float64) > 0).all() and (double + double > double).all())

@@ -1,0 +1,42 @@
+"""Tables of outputs, read and written piece by piece: memory does not grow with the number of rows.
+
+A reader gives `Rows`, a writer takes `Verdicts`. The format is told by the ending: ``.npy``, ``.parquet``, else text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from intervalcert.tables import numpy_rows, parquet_rows, text_rows
+from intervalcert.tables.source import LabelSource, RowSource
+
+__all__ = ["LabelSource", "RowSource", "open_labels", "open_rows"]
+
+
+def open_rows(
+    path: str | Path,
+    classes: int | None = None,
+    *,
+    bfloat16: bool = False,
+    on_header: Callable[[str], None] = lambda _: None,
+) -> RowSource:
+    """The outputs of a file. With `classes`, an output of another length is refused with its place.
+
+    bfloat16: take the two-byte numbers of a ``.npy`` file, which have no type there, for bfloat16.
+    on_header: called with the first line of a text file if it holds names.
+    """
+    path = Path(path)
+    if path.suffix.lower() == ".npy":
+        return numpy_rows.open_rows(path, classes, bfloat16=bfloat16)
+    if path.suffix.lower() == ".parquet":
+        return parquet_rows.open_rows(path, classes)
+    return text_rows.open_rows(path, classes, on_header)
+
+
+def open_labels(path: str | Path, classes: int) -> LabelSource:
+    """The true classes: a ``.npy`` vector, or one per line of text."""
+    path = Path(path)
+    if path.suffix.lower() == ".npy":
+        return LabelSource(path, numpy_rows.labels(path), classes)
+    return LabelSource(path, text_rows.labels(path), classes)

@@ -1,0 +1,45 @@
+"""``.npy`` tables. One window of the file is mapped at a time: pages that were read stay resident with their map."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from intervalcert.bulk import Rows, bfloat16_values
+from intervalcert.errors import InputError
+from intervalcert.loaders.numpy_files import ArrayHeader, map_array, read_header
+from intervalcert.tables.source import CHUNK_CELLS, RowSource
+
+__all__ = ["labels", "open_rows"]
+
+
+def open_rows(path: Path, classes: int | None, *, bfloat16: bool = False) -> RowSource:
+    header = read_header(path, bfloat16=bfloat16)
+    if classes is not None and header.shape[-1] != classes:
+        raise InputError(f"{path} has {header.shape[-1]} logits per output, but the bounds are of {classes} classes")
+    if len(header.shape) != 2:
+        raise InputError(f"{path}: an array of shape {header.shape} where a non-empty matrix is expected")
+    return RowSource(path, header.shape[0], _rows(path, header, bfloat16))
+
+
+def _rows(path: Path, header: ArrayHeader, bfloat16: bool) -> Iterator[Rows]:
+    for start, window in _windows(path, header, max(1, CHUNK_CELLS // header.shape[1])):
+        values = bfloat16_values(window) if bfloat16 else window
+        yield Rows.of_array(values, str(path), start, len(values))
+
+
+def _windows(path: Path, header: ArrayHeader, step: int) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+    """Pieces of the array, copied, with their places."""
+    for start in range(0, header.shape[0], step):
+        yield start, np.array(map_array(path, header)[start : start + step])
+
+
+def labels(path: Path) -> Iterator[npt.NDArray[Any]]:
+    header = read_header(path)
+    if len(header.shape) != 1 or header.dtype.kind not in "iu":
+        raise InputError(f"{path}: labels are a vector of integers, not {header.dtype} of shape {header.shape}")
+    return (window for _, window in _windows(path, header, CHUNK_CELLS))

@@ -9,10 +9,9 @@ by a ball around zero gives nan. So balls never leave this module bare.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
-from operator import mul
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any
 
 import flint
@@ -102,102 +101,158 @@ class ArbScalar:
         return Truth.of(proved=self.ball < other.ball, refuted=self.ball >= other.ball)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ArbMatrix:
-    """An `arb_mat`, and the precision at which operations on it are carried out. Its entries are finite balls."""
+class _Centre:
+    """An `arb_mat` that remembers its Gram matrix: the norm and the next step of an iteration both ask for it."""
 
-    mat: BallMatrix
-    bits: int
+    __slots__ = ("_square", "bits", "mat")
+
+    def __init__(self, mat: BallMatrix, bits: int) -> None:
+        self.mat, self.bits = mat, bits
+        self._square: BallMatrix | None = None
+
+    def square(self) -> BallMatrix:
+        """A·Aᵀ or Aᵀ·A, the smaller. (Two threads may both compute it: no lock is taken around FLINT's.)"""
+        if self._square is None:
+            transposed = self.mat.transpose()
+            with _working(self.bits):
+                wide = self.mat.nrows() <= self.mat.ncols()
+                self._square = self.mat * transposed if wide else transposed * self.mat
+        return self._square
+
+    def norm(self) -> Ball:
+        """At least ||A||_F, whose square is the trace of A·Aᵀ. At the precision of the moment."""
+        return self.square().trace().abs_upper().sqrt()
+
+
+@dataclass(frozen=True, eq=False)
+class ArbMatrix:
+    """The matrices s·(A + E) with s in `scale`, A in `centre` entry by entry, and ||E||_F <= `error`.
+
+    `scale` is a ball, `error` an exact number; operations are carried out at `bits`. Why not an `arb_mat` alone: Gram
+    iteration is products, and FLINT multiplies exact entries of up to 62 bits four times as fast as balls. So `gram`
+    moves what is uncertain, and all bits beyond, into `error`. There it also grows less: a product takes it times
+    ||A||, not times the norm of the absolute values. Dividing then touches `scale` alone, widening `error` alone.
+    """
+
+    centre: _Centre
+    scale: Ball
+    error: Ball
+
+    @staticmethod
+    def of(mat: BallMatrix, bits: int) -> ArbMatrix:
+        return ArbMatrix(_Centre(mat, bits), flint.arb(1), flint.arb(0))
+
+    @property
+    def bits(self) -> int:
+        return self.centre.bits
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.mat.nrows(), self.mat.ncols()
+        return self.centre.mat.nrows(), self.centre.mat.ncols()
+
+    def _balls(self) -> BallMatrix:
+        """An `arb_mat` that encloses the set: no entry of E is larger than ||E||_F."""
+        mat = self.centre.mat
+        with _working(self.bits):
+            if not self.error.is_zero():
+                mat = mat + _filled(*self.shape, 1) * flint.arb(0, self.error)
+            return mat if self.scale == 1 else mat * self.scale
 
     def __sub__(self, other: ArbMatrix) -> ArbMatrix:
         with _working(self.bits):
-            return ArbMatrix(self.mat - other.mat, self.bits)
+            return ArbMatrix.of(self._balls() - other._balls(), self.bits)
 
     def __matmul__(self, other: ArbMatrix) -> ArbMatrix:
         with _working(self.bits):
-            return ArbMatrix(self.mat * other.mat, self.bits)
+            return ArbMatrix.of(self._balls() * other._balls(), self.bits)
 
     def gram(self) -> ArbMatrix:
-        rows, columns = self.shape
-        transposed = self.mat.transpose()
+        square, side = self.centre.square(), min(self.shape)
         with _working(self.bits):
-            return ArbMatrix(self.mat * transposed if rows <= columns else transposed * self.mat, self.bits)
+            # No entry of A·Aᵀ exceeds the largest on its diagonal. Let the unit be the power of two above that.
+            mantissa, exponent = reduce(flint.arb.max, (square[i, i] for i in range(side))).abs_upper().man_exp()
+            unit = flint.arb((1, mantissa.bit_length() + exponent))
+            square = square / unit
+        # Adding 3 to numbers in [-1, 1], at a precision that ends at 2^-kept, drops the bits beyond; FLINT adds what
+        # that loses to the radii. (Entries of another size would only lose more.)
+        kept = max(_WORD, self.bits // 2 - 3)
+        with _working(kept + 2):
+            lifted = square + _filled(side, side, 3)
+            centre = _Centre(lifted.mid() - _filled(side, side, 3), self.bits)
+        with _working(self.bits):
+            # A ball that encloses the sums of all members of a row has a radius of at least the sum of theirs; and the
+            # Frobenius norm of the radii is at most that of their sums over the rows.
+            lost = error = sum(x.rad() ** 2 for x in (lifted * _filled(side, 1, 1)).entries()).sqrt()
+            if not self.error.is_zero():
+                # (A + E)·(A + E)ᵀ - A·Aᵀ = A·Eᵀ + E·Aᵀ + E·Eᵀ, at most ||E||_F·(2·||A|| + ||E||_F) in Frobenius norm;
+                # and ||A||² = ||A·Aᵀ|| is at most the Frobenius norm of what was just found.
+                norm = (unit * (centre.norm() + lost)).sqrt()
+                error += self.error * (2 * norm + self.error) / unit
+            return ArbMatrix(centre, self.scale * self.scale * unit, error.abs_upper())
 
     def divided(self, divisor: ArbScalar) -> ArbMatrix:
         with _working(self.bits):
-            inverse = ArbScalar(1 / divisor.ball, self.bits)  # one division and n² products; nan is caught
-            return ArbMatrix(self.mat * inverse.ball, self.bits)
+            quotient = ArbScalar(self.scale / divisor.ball, self.bits)  # nan is caught
+        return replace(self, scale=quotient.ball)
 
     def rounded(self, bits: int) -> tuple[ArbMatrix, ArbScalar]:
         rows, columns = self.shape
         with _working(self.bits):
             # Half a step per entry, squared and summed: rows·columns·4^-(bits+1).
-            most = ArbScalar(flint.arb(0).union(_ball(Fraction(rows * columns, 4 ** (bits + 1)))), self.bits)
-        if self.bits < 4 * bits:
-            return ArbMatrix(self._moved_quickly(bits), self.bits), most
-        moved = ArbMatrix(self._moved_sharply(bits), self.bits)
+            most = _ball(Fraction(rows * columns, 4 ** (bits + 1)))
+            between = ArbScalar(flint.arb(0).union(most), self.bits)
+            if self.bits < 4 * bits and rows * columns > _FEW:
+                if self.scale.contains(0):
+                    return ArbMatrix.of(self._balls(), self.bits).rounded(bits)
+                error = self.error + most.sqrt() / self.scale.abs_lower()
+                return replace(self, error=error.abs_upper()), between
+        moved = ArbMatrix.of(self._moved_sharply(bits), self.bits)
         measured = (self - moved).frobenius_squared()
         # Both enclose the movement; what was measured is the better one unless its ball is too fat to say anything.
-        return moved, measured if measured.lower() >= 0 and measured.upper() <= most.upper() else most
+        return moved, measured if measured.lower() >= 0 and measured.upper() <= between.upper() else between
 
     def _moved_sharply(self, bits: int) -> BallMatrix:
         """floor(x·2^bits + 1/2)/2^bits, entry by entry: a point wherever both ends of a ball move to the same one.
 
-        Slower, and only worth it on the refined rung, whose balls are far narrower than a step.
+        Slow. On the refined rung, whose balls are far narrower than a step, it keeps them from growing.
         """
         rows, columns = self.shape
         with _working(self.bits):
             scale, back, half = flint.arb((1, bits)), flint.arb((1, -bits)), flint.arb((1, -1))
-            return flint.arb_mat(rows, columns, [(x * scale + half).floor() * back for x in self.mat.entries()])
-
-    def _moved_quickly(self, bits: int) -> BallMatrix:
-        """Every entry widened by half a step."""
-        lift, drop = _half_steps(*self.shape, bits)
-        # Bits far below the grid carry nothing but make the next product dearer. Adding a number of the size of the
-        # largest entry, at a precision that ends 16 bits below the grid, drops them; FLINT adds what that loses to the
-        # radius. Entries beyond that size only lose more: sound, and the core's entries are at most 1.
-        with _working(bits + _KEPT_BELOW_GRID):
-            moved = self.mat + lift
-        with _working(self.bits):
-            return moved + drop
+            return flint.arb_mat(rows, columns, [(x * scale + half).floor() * back for x in self._balls().entries()])
 
     def frobenius_squared(self) -> ArbScalar:
-        entries = self.mat.entries()
         with _working(self.bits):
-            return ArbScalar(sum(map(mul, entries, entries), flint.arb(0)), self.bits)
+            # | ||A + E||² - ||A||² | = | ||A + E|| - ||A|| |·(||A + E|| + ||A||) <= ||E||·(2·||A|| + ||E||)
+            apart = (self.error * (2 * self.centre.norm() + self.error)).abs_upper()
+            unscaled = self.centre.square().trace() + flint.arb(0, apart)
+            return ArbScalar(unscaled * self.scale * self.scale, self.bits)
 
     def is_zero(self) -> Truth:
-        rows, columns = self.shape
-        return Truth.of(  # both generators stop at the first entry that settles them: here, mostly the first of all
-            proved=all(self.mat[i, j].is_zero() for i in range(rows) for j in range(columns)),  # the ball is {0}
-            refuted=any(not self.mat[i, j].contains(0) for i in range(rows) for j in range(columns)),
+        if self.frobenius_squared().ball > 0:  # mostly this; and the square is needed anyhow
+            return Truth.FALSE
+        entries = self._balls().entries()
+        return Truth.of(
+            proved=all(x.is_zero() for x in entries),  # the ball is {0}
+            refuted=any(not x.contains(0) for x in entries),
         )
 
     def row(self, index: int) -> ArbMatrix:
-        columns = self.mat.ncols()
-        return ArbMatrix(flint.arb_mat(1, columns, [self.mat[index, j] for j in range(columns)]), self.bits)
+        balls, columns = self._balls(), self.shape[1]
+        return ArbMatrix.of(flint.arb_mat(1, columns, [balls[index, j] for j in range(columns)]), self.bits)
 
 
-_KEPT_BELOW_GRID = 18
-"""1 + 2^-bits needs bits + 1 bits; 17 more keep the loss at 2^-16 of a step."""
+_WORD = 61
+"""The bits below the largest entry that `gram` keeps, at least. One more still fits what FLINT multiplies as machine
+words: 4 ms for a product of 128 x 128, against 10 ms beyond."""
+
+_FEW = 4
+"""So many entries are always moved sharply: for them that costs nothing."""
 
 
-@lru_cache(maxsize=2)
-def _half_steps(rows: int, columns: int, bits: int) -> tuple[BallMatrix, BallMatrix]:
-    """Matrices of 3 ± 2^-(bits+1) and of -3: their sum is what moving to the nearest multiple of 2^-bits can add.
-
-    3 and not 1, so that the sum with an entry in [-1, 1] stays within a factor of two.
-    """
-    half_step = flint.arb((1, -(bits + 1)))
-    count = rows * columns
-    return (
-        flint.arb_mat(rows, columns, [flint.arb(3, half_step)] * count),
-        flint.arb_mat(rows, columns, [flint.arb(-3)] * count),
-    )
+@lru_cache(maxsize=4)
+def _filled(rows: int, columns: int, value: int) -> BallMatrix:
+    return flint.arb_mat(rows, columns, [value] * (rows * columns))
 
 
 @dataclass(frozen=True)
@@ -205,7 +260,7 @@ class ArbBackend:
     """Balls of `working_bits` bits, by default twice the grid's.
 
     Rounding to the grid widens by half a step of it, and squaring amplifies that: on 128 x 128 layers and 11 steps the
-    relative width of a norm is about 2^-41 with a grid of 2^-64. The refined backend does not widen.
+    relative width of a norm is about 2^-38 with a grid of 2^-64. The refined backend does not widen.
     """
 
     prec: int
@@ -234,7 +289,7 @@ class ArbBackend:
             mat = flint.arb_mat(flint.fmpz_mat(data.numerators.tolist()))
             if data.denominator != 1:
                 mat = mat / flint.arb(flint.fmpz(data.denominator))
-            return ArbMatrix(mat, self.working_bits)
+            return ArbMatrix.of(mat, self.working_bits)
 
 
 if TYPE_CHECKING:  # the type checker proves conformance

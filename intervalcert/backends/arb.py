@@ -195,6 +195,10 @@ class ArbMatrix:
             quotient = ArbScalar(self.scale / divisor.ball, self.bits)  # nan is caught
         return replace(self, scale=quotient.ball)
 
+    def scaled(self, exponent: int) -> ArbMatrix:
+        with _working(self.bits):
+            return replace(self, scale=self.scale * flint.arb((1, exponent)))
+
     def rounded(self, bits: int) -> tuple[ArbMatrix, ArbScalar]:
         rows, columns = self.shape
         with _working(self.bits):

@@ -11,6 +11,7 @@ from intervalcert import Network
 from intervalcert import norms as core
 from intervalcert.backends.exact import ExactBackend, ExactMatrix, ExactScalar
 from intervalcert.backends.generic import GenericMatrix
+from intervalcert.layerwise import Plan
 from intervalcert.lipschitz import NetworkBounds, network_bounds
 from intervalcert.protocol import Truth
 from intervalcert.rational import RationalMatrix, RationalVector
@@ -96,9 +97,9 @@ class _WithoutError(ExactMatrix):
         product = super().gram()
         return _WithoutError(product.numerators, product.denominator)
 
-    def divided(self, divisor: ExactScalar) -> ExactMatrix:
-        quotient = super().divided(divisor)
-        return _WithoutError(quotient.numerators, quotient.denominator)
+    def scaled(self, exponent: int) -> ExactMatrix:
+        moved = super().scaled(exponent)
+        return _WithoutError(moved.numerators, moved.denominator)
 
 
 class _WithoutWidening(ExactMatrix):
@@ -111,9 +112,9 @@ class _WithoutWidening(ExactMatrix):
         product = super().gram()
         return _WithoutWidening(product.numerators, product.denominator)
 
-    def divided(self, divisor: ExactScalar) -> ExactMatrix:
-        quotient = super().divided(divisor)
-        return _WithoutWidening(quotient.numerators, quotient.denominator)
+    def scaled(self, exponent: int) -> ExactMatrix:
+        moved = super().scaled(exponent)
+        return _WithoutWidening(moved.numerators, moved.denominator)
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class _WithMatrix(ExactBackend):
 
 
 def _run(network: Network, backend: object, iterations: int) -> NetworkBounds:
-    return network_bounds(network, (backend,), [iterations] * len(network.layers))  # type: ignore[arg-type]
+    return network_bounds(network, (backend,), [Plan("gram", iterations)] * len(network.layers))  # type: ignore[arg-type]
 
 
 def _truncating(network: Network, prec: int, iterations: int) -> NetworkBounds:

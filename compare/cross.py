@@ -22,6 +22,7 @@ from intervalcert import Network, load_model
 from intervalcert.backends import backend_names, get_backend, ladder
 from intervalcert.certifier import Certifier
 from intervalcert.errors import InconclusiveError, SoundnessError
+from intervalcert.layerwise import Plan
 from intervalcert.lipschitz import NetworkBounds, network_bounds
 from intervalcert.rational import RationalVector
 
@@ -41,7 +42,7 @@ def on_backend(name: str) -> Compute:
     """One number system without fallback: what it cannot settle is reported as such, not handed on."""
 
     def compute(network: Network, prec: int, iterations: int) -> NetworkBounds:
-        return network_bounds(network, (get_backend(name, prec),), [iterations] * len(network.layers))
+        return network_bounds(network, (get_backend(name, prec),), [Plan("gram", iterations)] * len(network.layers))
 
     return compute
 

@@ -16,6 +16,7 @@ from intervalcert.batch import Outputs, certify_all, outputs_of, rows_of
 from intervalcert.bulk import BulkCertifier, Radii, Verdicts
 from intervalcert.certifier import Certifier, Verdict
 from intervalcert.errors import InputError, UsageError
+from intervalcert.layerwise import NormMethod, Plan
 from intervalcert.lipschitz import network_bounds
 from intervalcert.network import Network
 from intervalcert.norms import Iterations
@@ -31,6 +32,7 @@ def compute_bounds(
     backend: str = "arb",
     iterations: Iterations = "auto",
     *,
+    method: NormMethod | None = None,
     prec: int = DEFAULT_PREC,
     on_step: Callable[[int], None] = lambda _: None,
 ) -> Bounds:
@@ -41,14 +43,17 @@ def compute_bounds(
     backend are at least those of ``exact``.
 
     Args:
-        backend: ``arb`` (balls), ``float64`` (fastest), ``exact`` (rationals), ``mpmath`` (independent, slow intervals).
+        backend: ``arb`` (balls), ``float64`` (fastest), ``exact`` (rationals), ``mpmath`` (independent, slow).
         iterations: Gram steps per layer; ``auto`` stops when a step gains less than 1e-5 of the bound.
+        method: how norms are bounded: ``gram`` iteration, ``cholesky`` (tight to some 1e-12), or ``auto``, the tighter.
+            By default ``gram`` if a number of iterations is given, else ``auto``.
         prec: bits of the grid and the square roots of the algorithm.
         on_step: called with the layer's index after each Gram step.
     """
     rungs = ladder(backend, prec)
-    found = network_bounds(network, rungs, [iterations] * len(network.layers), on_step)
-    return Bounds.of(network, found, Method(backend, prec, rungs[0].working_bits, str(iterations)))
+    plan = Plan(method or ("auto" if iterations == "auto" else "gram"), iterations)
+    found = network_bounds(network, rungs, [plan] * len(network.layers), on_step)
+    return Bounds.of(network, found, Method(backend, prec, rungs[0].working_bits, str(iterations), plan.method))
 
 
 def certify(

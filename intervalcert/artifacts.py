@@ -19,15 +19,17 @@ from typing import Any
 
 from intervalcert.errors import InputError, SoundnessError
 from intervalcert.files import MAX_FILE_BYTES, atomic_writer, read_text
+from intervalcert.layerwise import METHODS, LayerBound
 from intervalcert.lipschitz import Margins, NetworkBounds
 from intervalcert.network import Network, Source, activation
-from intervalcert.norms import MAX_ITERATIONS, LayerBound
+from intervalcert.norms import MAX_ITERATIONS
 from intervalcert.rational import MAX_BINARY_EXPONENT, decimal_lower, decimal_upper, format_exact, parse_rational
 
 __all__ = ["FORMAT_VERSION", "Bounds", "Method", "load_bounds", "save_bounds"]
 
 FORMAT = "intervalcert bounds"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""1: all norms by Gram iteration. 2: each layer says by which method."""
 _LIBRARIES = ("intervalcert", "numpy", "python-flint", "mpmath")
 
 
@@ -129,6 +131,7 @@ def _as_json(bounds: Bounds) -> dict[str, Any]:
                 "activation": name,
                 "lower": {"exact": format_exact(layer.lower), "decimal": decimal_lower(layer.lower)},
                 "upper": {"exact": format_exact(layer.upper), "decimal": decimal_upper(layer.upper)},
+                "method": layer.method,
                 "iterations": layer.iterations,
                 "computed_by": layer.computed_by,
                 "refused": list(layer.refused),
@@ -189,7 +192,7 @@ def _from_json(data: Any) -> Bounds:
         raise InputError(f"there is no version {found} of this format")
     if data["semantics"] != "real":
         raise InputError(f"bounds for {data['semantics']!r} semantics; only 'real' is understood")
-    layers = tuple(_layer(item, index) for index, item in enumerate(_typed(data["layers"], list, "layers")))
+    layers = tuple(_layer(item, index, found) for index, item in enumerate(_typed(data["layers"], list, "layers")))
     method = data["method"]
     return Bounds(
         layers=layers,
@@ -245,8 +248,11 @@ def _sources(items: list[Any]) -> tuple[Source, ...]:
     return found
 
 
-def _layer(item: Any, index: int) -> LayerBound:
+def _layer(item: Any, index: int, version: int) -> LayerBound:
     where = f"layer {index}"
+    method = item["method"] if version > 1 else "gram"
+    if method not in METHODS or method == "auto":
+        raise InputError(f"{where}: {method!r} is no method of bounding a norm")
     shape = (_typed(item["rows"], int, where), _typed(item["columns"], int, where))
     iterations = _typed(item["iterations"], int, where)
     if min(shape) < 1 or not 0 <= iterations <= MAX_ITERATIONS:
@@ -255,6 +261,7 @@ def _layer(item: Any, index: int) -> LayerBound:
         shape=shape,
         lower=_bound(item["lower"]["exact"], item["lower"]["decimal"], decimal_lower, f"{where}, lower"),
         upper=_bound(item["upper"]["exact"], item["upper"]["decimal"], decimal_upper, f"{where}, upper"),
+        method=method,
         iterations=iterations,
         computed_by=_typed(item["computed_by"], str, where),
         refused=_texts(item["refused"], where),

@@ -120,7 +120,15 @@ def _parser() -> argparse.ArgumentParser:
 
     bounds = commands.add_parser("bounds", help="bound a model's layers and margins (once per model)")
     _add_model(bounds)
-    bounds.add_argument("--backend", default="arb", metavar="NAME", help="arb (default), exact, or mpmath")
+    bounds.add_argument(
+        "--backend", default="arb", metavar="NAME", help="arb (default), float64 (fastest), exact, or mpmath"
+    )
+    bounds.add_argument(
+        "--method",
+        metavar="NAME",
+        help="how norms are bounded: gram, cholesky (tight), or auto, the tighter of both "
+        "(default: gram if --iterations is a number, else auto)",
+    )
     bounds.add_argument(
         "--prec", type=_natural, metavar="BITS", help="bits of the grid and the square roots (default 64)"
     )
@@ -220,7 +228,9 @@ def _bounds(arguments: argparse.Namespace) -> int:
         check_output(arguments.output, arguments.model, arguments.biases)
     network = load_model(arguments.model, arguments.biases, activation=arguments.activation)
     with _layer_progress("bounds", len(network.layers)) as on_step:
-        found = compute_bounds(network, arguments.backend, arguments.iterations, prec=prec, on_step=on_step)
+        found = compute_bounds(
+            network, arguments.backend, arguments.iterations, method=arguments.method, prec=prec, on_step=on_step
+        )
     if arguments.output is not None:
         save_bounds(found, arguments.output)
     print_data(bounds_tables(found))

@@ -13,8 +13,9 @@ from operator import mul
 from typing import Any
 
 from intervalcert.fallback import describe, is_sharp, settle
+from intervalcert.layerwise import LayerBound, Plan, layer_bound
 from intervalcert.network import Network
-from intervalcert.norms import Iterations, LayerBound, frobenius_upper, layer_bound
+from intervalcert.norms import frobenius_upper
 from intervalcert.protocol import Backend, Scalar
 from intervalcert.rational import round_up
 
@@ -41,13 +42,13 @@ class NetworkBounds:
 def layer_bounds(
     network: Network,
     rungs: Sequence[Backend[Any]],
-    iterations: Sequence[Iterations],
+    plans: Sequence[Plan],
     on_step: Callable[[int], None] = lambda _: None,
 ) -> tuple[LayerBound, ...]:
-    """A bound of every layer's operator norm; `iterations` has one entry per layer."""
+    """A bound of every layer's operator norm; there is one plan per layer."""
     return tuple(
-        layer_bound(layer.weights, rungs, count, lambda index=index: on_step(index))  # type: ignore[misc]
-        for index, (layer, count) in enumerate(zip(network.layers, iterations, strict=True))
+        layer_bound(layer.weights, rungs, plan, lambda index=index: on_step(index))  # type: ignore[misc]
+        for index, (layer, plan) in enumerate(zip(network.layers, plans, strict=True))
     )
 
 
@@ -86,9 +87,9 @@ def product_margins(network: Network, layers: Sequence[LayerBound], rungs: Seque
 def network_bounds(
     network: Network,
     rungs: Sequence[Backend[Any]],
-    iterations: Sequence[Iterations],
+    plans: Sequence[Plan],
     on_step: Callable[[int], None] = lambda _: None,
 ) -> NetworkBounds:
     """The whole first stage on one ladder of number systems."""
-    layers = layer_bounds(network, rungs, iterations, on_step)
+    layers = layer_bounds(network, rungs, plans, on_step)
     return NetworkBounds(layers, product_margins(network, layers, rungs))

@@ -8,29 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Literal
 
-import numpy as np
-
-from intervalcert.errors import SoundnessError, UsageError
-from intervalcert.fallback import describe, is_sharp, settle
+from intervalcert.errors import UndecidedError
 from intervalcert.protocol import Backend, Matrix, S, Scalar
-from intervalcert.rational import RationalMatrix, dyadic_value, round_down, round_up, shortest_exact
+from intervalcert.rational import dyadic_value
 
 __all__ = [
     "AUTO_GAIN",
     "MAX_ITERATIONS",
     "Iterations",
-    "LayerBound",
     "frobenius_upper",
-    "guess_direction",
-    "layer_bound",
     "norm_lower",
     "norm_upper",
     "sqrt_lower",
     "sqrt_upper",
+    "sqrt_upper_of",
 ]
 
 Iterations = int | Literal["auto"]
@@ -40,11 +34,6 @@ MAX_ITERATIONS = 40
 
 AUTO_GAIN = Fraction(1, 100_000)
 """`auto` stops when a step lowers the bound by less than this part of it. The excess left is then about as much."""
-
-LOWER_SLACK, LOWER_BITS = Fraction(1, 2**40), 64
-"""Lower bounds are published this part below what was found, in so many bits. They rest on a vector guessed in floats,
-which differs from machine to machine by some 1e-15: with the slack, an audit elsewhere confirms them."""
-
 
 _ZERO = Fraction(0)
 
@@ -89,7 +78,7 @@ def _normalised(x: Fraction, bits: int) -> tuple[int, bool, int]:
         e -= 1
 
 
-def _sqrt_upper_of(x: S, backend: Backend[S]) -> S:
+def sqrt_upper_of(x: S, backend: Backend[S]) -> S:
     """`sqrt_upper` as an operation on sets: it is monotone, so the hull of its values at the ends encloses them all.
 
     The sets here are sums of squares and products of non-negative numbers. An enclosure may stick out below zero; the
@@ -104,7 +93,7 @@ def _sqrt_upper_of(x: S, backend: Backend[S]) -> S:
 
 def frobenius_upper(matrix: Matrix[S], backend: Backend[S]) -> S:
     """`sqrt_upper` of the sum of squares: at least ||M||_F, hence at least ||M||."""
-    return _sqrt_upper_of(matrix.frobenius_squared(), backend)
+    return sqrt_upper_of(matrix.frobenius_squared(), backend)
 
 
 # -- from above ------------------------------------------------------------------------------------------------------
@@ -122,7 +111,7 @@ def norm_upper(
     so its upper end is. With n steps the overestimate of the exact run is at most rank^(1/2^(n+1)), up to rounding of
     relative size 2^-prec.
 
-    The steps, from H_0 = M:     G_i = gram(H_{i-1})             r_i = frobenius_upper(G_i)
+    The steps, from H_0 = M:     G_i = gram(H_{i-1})             r_i a power of two near ||G_i||_F
                                  H_i, e_i = rounded(G_i / r_i)   where e_i >= ||G_i/r_i - H_i||_F
     and the way back, v_n = frobenius_upper(H_n):      v_{i-1} = sqrt_upper(r_i·(v_i + e_i)).      Result: v_0.
 
@@ -143,9 +132,9 @@ def norm_upper(
         gram = matrix.gram()
         if gram.is_zero():  # undecided raises; and gram(H) = 0 only if H = 0
             break
-        scale = frobenius_upper(gram, backend)
-        matrix, moved_squared = gram.divided(scale).rounded(backend.prec)
-        steps.append((scale, _sqrt_upper_of(moved_squared, backend)))
+        power = _size(gram.frobenius_squared())
+        matrix, moved_squared = gram.scaled(-power).rounded(backend.prec)
+        steps.append((backend.scalar(dyadic_value(1, power)), moved_squared))
         on_step()
         if least is not None and before is not None:
             now = _unwound(steps, matrix, backend)
@@ -159,32 +148,39 @@ def norm_upper(
     return _unwound(steps, matrix, backend), len(steps)
 
 
+def _size(squared: Scalar) -> int:
+    """A k with 1/6 < squared/4^k < 1. Raises: UndecidedError if it differs within the set.
+
+    Which k depends on where 11/8·squared lies among the powers of two. The factor is arbitrary, but keeps the borders
+    away from the sizes that orthogonal, integer and binary matrices have, where enclosures would straddle them.
+    """
+    low, high = squared.lower(), squared.upper()
+    if low <= 0:
+        raise UndecidedError("the size of a Gram matrix is not known from below")
+    j, same = (_floor_log2(11 * x.numerator, 8 * x.denominator) for x in (low, high))
+    if j != same:
+        raise UndecidedError("the size of a Gram matrix is not known well enough")
+    return (j + 2) // 2  # 4^k >= 2^(j+1) > 11/8·squared, and 4^k <= 2^(j+2) <= 11/2·squared
+
+
+def _floor_log2(top: int, bottom: int) -> int:
+    """The greatest j with 2^j <= top/bottom, for positive integers."""
+    j = top.bit_length() - bottom.bit_length()
+    return j if top << max(-j, 0) >= bottom << max(j, 0) else j - 1
+
+
 def _unwound(steps: Sequence[tuple[S, S]], last: Matrix[S], backend: Backend[S]) -> S:
+    """v_0 from H_n and the steps (r_i, e_i²)."""
     v = frobenius_upper(last, backend)
-    for scale, moved in reversed(steps):
-        v = _sqrt_upper_of(scale * (v + moved), backend)
+    moved_squared = moved = None
+    for scale, squared in reversed(steps):
+        if moved is None or squared is not moved_squared:  # interval backends give the same bound at every step
+            moved_squared, moved = squared, sqrt_upper_of(squared, backend)
+        v = sqrt_upper_of(scale * (v + moved), backend)
     return v
 
 
 # -- from below ------------------------------------------------------------------------------------------------------
-
-
-def guess_direction(weights: RationalMatrix) -> RationalMatrix:
-    """A vector near the first right singular one, as a column of integers. Untrusted: any non-zero vector will do.
-
-    From floats alone, so that every backend gets the same one. The Rayleigh quotient errs by the square of the error of
-    its vector: 30 bits of it are as good as 60.
-    """
-    a = weights.near_floats().values
-    rows, columns = a.shape
-    gram = a @ a.T if rows <= columns else a.T @ a
-    top = np.linalg.eigh(gram)[1][:, -1]
-    x = a.T @ (a @ (a.T @ top if rows <= columns else top))
-    largest = np.max(np.abs(x))
-    integers = np.rint(x / largest * 2**30).astype(np.int64) if largest > 0 else np.zeros(columns, dtype=np.int64)
-    if not integers.any():  # all products underflowed: take the column with the largest entry
-        integers[int(np.argmax(np.max(np.abs(a), axis=0)))] = 1
-    return RationalMatrix.from_integers([[int(k)] for k in integers])
 
 
 def norm_lower(matrix: Matrix[S], direction: Matrix[S], backend: Backend[S]) -> Fraction:
@@ -194,64 +190,3 @@ def norm_lower(matrix: Matrix[S], direction: Matrix[S], backend: Backend[S]) -> 
     """
     stretch_squared = (matrix @ direction).frobenius_squared() / direction.frobenius_squared()
     return sqrt_lower(max(stretch_squared.lower(), Fraction(0)), backend.prec)
-
-
-# -- both, for a layer -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class LayerBound:
-    """lower <= ||W|| <= upper, and how it was found.
-
-    `computed_by` names the number system that settled it; `refused` says why the ones before it did not.
-    """
-
-    shape: tuple[int, int]
-    lower: Fraction
-    upper: Fraction
-    iterations: int
-    computed_by: str
-    refused: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.lower <= self.upper:
-            raise SoundnessError(
-                f"a {self.shape[0]} x {self.shape[1]} layer has the lower bound {shortest_exact(self.lower)} and the "
-                f"upper bound {shortest_exact(self.upper)}: one of them is wrong, and so may be every other result"
-            )
-
-    def stated(self) -> LayerBound:
-        """As it is published: the lower bound with its slack."""
-        return replace(self, lower=round_down(self.lower * (1 - LOWER_SLACK), LOWER_BITS))
-
-
-def layer_bound(
-    weights: RationalMatrix,
-    rungs: Sequence[Backend[Any]],
-    iterations: Iterations,
-    on_step: Callable[[], None] = lambda: None,
-) -> LayerBound:
-    """Bounds of the operator norm of a weight matrix from both sides, on the first rung that gives a sharp one.
-
-    Guarantees: lower <= ||W|| <= upper, both dyadics of `prec` bits. Raises: SoundnessError if they contradict.
-    """
-    if iterations != "auto" and (type(iterations) is not int or not 0 <= iterations <= MAX_ITERATIONS):
-        raise UsageError(f"{iterations!r} iterations: choose 0..{MAX_ITERATIONS}, or auto")
-    direction = guess_direction(weights)
-
-    def compute(backend: Backend[Any]) -> tuple[Scalar, int, Fraction]:
-        matrix = backend.matrix(weights)
-        upper, steps = norm_upper(matrix, backend, iterations, on_step)
-        return upper, steps, norm_lower(matrix, backend.matrix(direction), backend)
-
-    settled = settle(rungs, compute, is_useful=lambda found: is_sharp(found[0]))
-    upper, steps, lower = settled.value
-    return LayerBound(
-        shape=weights.shape,
-        lower=lower,
-        # On `exact` the bound is a dyadic of prec bits already; rounding is monotone, so it stays on the safe side.
-        upper=round_up(upper.upper(), settled.backend.prec),
-        iterations=steps,
-        computed_by=describe(settled.backend),
-        refused=settled.refused,
-    )

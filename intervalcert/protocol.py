@@ -100,6 +100,9 @@ class Matrix(Protocol[S]):
     def divided(self, divisor: S, /) -> Self:
         """Every entry over `divisor`. Raises: UnboundedError if `divisor` contains zero."""
 
+    def scaled(self, exponent: int, /) -> Self:
+        """Every entry times 2^exponent."""
+
     def rounded(self, bits: int, /) -> tuple[Self, S]:
         """Every entry moved to the nearest multiple of 2^-bits, and the squared Frobenius norm of that movement.
 

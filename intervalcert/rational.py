@@ -20,7 +20,7 @@ from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Dec
 from fractions import Fraction
 from functools import lru_cache, reduce
 from operator import or_
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -333,11 +333,17 @@ class RationalMatrix:
     A matrix of floats is kept as such: the integers are made when somebody asks for them.
     """
 
+    __slots__ = ("_floats", "_integers", "_near", "_shape")
+
     def __init__(self, numerators: IntegerArray, denominator: int) -> None:
-        self.shape: tuple[int, int] = numerators.shape
+        self._shape: tuple[int, int] = numerators.shape
         self._integers: tuple[IntegerArray, int] | None = (numerators, denominator)
         self._floats: tuple[npt.NDArray[np.float64], int] | None = None  # the very values: array·2^exponent
         self._near: NearFloats | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self._shape
 
     @property
     def numerators(self) -> IntegerArray:
@@ -349,8 +355,8 @@ class RationalMatrix:
 
     def _as_integers(self) -> tuple[IntegerArray, int]:
         if self._integers is None:
-            assert self._floats is not None  # noqa: S101 - for the type checker: one of the two is always there
-            self._integers = _float_integers(*self._floats)
+            floats, exponent = cast("tuple[npt.NDArray[np.float64], int]", self._floats)  # one of the two is there
+            self._integers = _float_integers(floats, exponent)
         return self._integers
 
     def __repr__(self) -> str:
@@ -388,8 +394,8 @@ class RationalMatrix:
             return RationalMatrix(_frozen(array.astype(object) << max(exponent, 0)), 1 << max(-exponent, 0))
         made = RationalMatrix.__new__(RationalMatrix)
         floats = np.array(array, dtype=np.float64, order="C")  # a copy: the caller may write to its own
-        made.shape = floats.shape
-        made._integers, made._floats, made._near = None, (_frozen(floats), exponent), None
+        rows, columns = floats.shape
+        made._shape, made._integers, made._floats, made._near = (rows, columns), None, (_frozen(floats), exponent), None
         return made
 
     @staticmethod

@@ -50,8 +50,9 @@ def excess_text(upper: Fraction, lower: Fraction) -> str:
 def bounds_tables(bounds: Bounds) -> Group:
     """Layers, margins, and whatever a reader must know about how they were found."""
     layers = Table(title="Operator norm of each layer", title_justify="left")
-    for name in ("layer", "shape", "activation", "lower", "upper", "tightness", "steps", "computed by"):
-        layers.add_column(name, justify="left" if name in {"activation", "computed by"} else "right", no_wrap=True)
+    for name in ("layer", "shape", "activation", "lower", "upper", "tightness", "method", "computed by"):
+        is_text = name in {"activation", "method", "computed by"}
+        layers.add_column(name, justify="left" if is_text else "right", no_wrap=True)
     for index, (layer, activation) in enumerate(zip(bounds.layers, bounds.activations, strict=True)):
         layers.add_row(
             str(index),
@@ -60,7 +61,7 @@ def bounds_tables(bounds: Bounds) -> Group:
             decimal_lower(layer.lower, 10),
             decimal_upper(layer.upper, 10),
             excess_text(layer.upper, layer.lower),
-            str(layer.iterations),
+            layer.method if layer.method != "gram" else f"gram, {layer.iterations} steps",
             layer.computed_by,
         )
     notes = [f"layer {i}: {reason}" for i, layer in enumerate(bounds.layers) for reason in layer.refused]
@@ -70,7 +71,7 @@ def bounds_tables(bounds: Bounds) -> Group:
         parts.append(Text("Recomputed because:\n  " + "\n  ".join(notes)))
     names, method = ", ".join(source.name for source in bounds.sources), bounds.method
     parts.append(
-        Text(f"Bounds of {names} over the reals, L2 distance of inputs, {method.margins} of {method.norms} norms")
+        Text(f"Bounds of {names} over the reals, L2 distance of inputs, {method.margins} of norms")
     )
     return Group(*parts)
 

@@ -102,7 +102,7 @@ def test_the_file_says_everything(tmp_path, backend):
     network = load_model(path, activation="tanh")
     _, data = saved(tmp_path, network, backend, 3, prec=80)
     assert data["format"] == "intervalcert bounds"
-    assert data["version"] == FORMAT_VERSION == 1
+    assert data["version"] == FORMAT_VERSION == 2
     assert data["semantics"] == "real"
     assert data["model"] == [{"name": "model.txt", "sha256": network.sources[0].sha256}]
     assert re.fullmatch("[0-9a-f]{64}", data["model"][0]["sha256"])
@@ -123,7 +123,7 @@ def test_the_file_says_everything(tmp_path, backend):
     ]
     for layer in data["layers"]:
         assert set(layer["lower"]) == set(layer["upper"]) == {"exact", "decimal"}
-        assert layer["iterations"] == 3
+        assert (layer["method"], layer["iterations"]) == ("gram", 3)
         assert backend in layer["computed_by"]
         assert layer["refused"] == []
     assert [len(row) for row in data["margins"]["exact"]] == [3, 3, 3]

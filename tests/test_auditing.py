@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import intervalcert.norms
 from intervalcert import InputError, Network, audit, compute_bounds, load_bounds, load_model, save_bounds
 from intervalcert.cli import main
+from intervalcert.guesses import Guess
 from intervalcert.rational import RationalMatrix, decimal_lower, decimal_upper, format_exact
 
 MODEL = "[[1.0,2.0],[3.0,4.1]],[[0.5,0.25,-1],[1,1.3,2]]"
@@ -82,13 +82,13 @@ def test_honest_bounds_of_another_machine_are_confirmed(monkeypatch):
     """Lower bounds rest on a vector guessed in floats, which another library guesses otherwise in its last bits."""
     network = Network.from_arrays([np.random.default_rng(2).normal(size=(5, 5)), np.eye(5)[:3]])
     bounds = compute_bounds(network, "arb", 8)
-    guess = intervalcert.norms.guess_direction
+    direction = Guess.direction
 
-    def elsewhere(weights):
-        found = guess(weights).numerators.ravel().tolist()
+    def elsewhere(self):
+        found = direction(self).numerators.ravel().tolist()
         return RationalMatrix.from_integers([[x + (-1) ** i] for i, x in enumerate(found)])
 
-    monkeypatch.setattr(intervalcert.norms, "guess_direction", elsewhere)
+    monkeypatch.setattr(Guess, "direction", elsewhere)
     assert audit(bounds, network).unconfirmed == ()
 
 

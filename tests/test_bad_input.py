@@ -843,7 +843,7 @@ def test_an_unknown_ending_is_refused_before_anything_is_computed(folder, monkey
 
 
 def test_iterations_are_refused_before_anything_is_computed(folder, monkeypatch):
-    monkeypatch.setattr("intervalcert.norms.guess_direction", lambda *_: pytest.fail("it was computed first"))
+    monkeypatch.setattr("intervalcert.layerwise.Guess", lambda *_: pytest.fail("it was computed first"))
     folder.refuses("bounds", "model.txt", "--iterations", "41", code=2)
 
 

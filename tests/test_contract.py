@@ -363,6 +363,20 @@ def test_division_by_a_scalar(systems, a, divisor):
         check_inside(system, found, divided(a.point, point), "divided", a=a, divisor=divisor, point=point)
 
 
+@given(a=matrix_sets(), exponent=st.integers(-3000, 3000))
+def test_scaling_by_a_power_of_two(systems, a, exponent):
+    """There and back again it is the same set, up to a rounding of the radius."""
+    factor = Fraction(2) ** exponent
+    for system in systems:
+        made = a.on(system)
+        found = made.scaled(exponent)
+        check_inside(system, found, [[x * factor for x in row] for row in a.point], "scaled", a=a, exponent=exponent)
+        squares, again = made.frobenius_squared(), found.scaled(-exponent).frobenius_squared()
+        slack = 0 if system.of_points else (squares.upper() + abs(squares.lower())) / 2**20
+        assert squares.lower() - slack <= again.lower() <= squares.lower(), explain("not the same", a=a)
+        assert squares.upper() <= again.upper() <= squares.upper() + slack, explain("not the same", a=a)
+
+
 @given(a=matrix_sets(), end=positive())
 def test_division_of_a_matrix_by_a_set_with_zero_is_refused(systems, a, end):
     for system in systems:

@@ -14,6 +14,7 @@ import pytest
 
 import intervalcert
 from intervalcert import InputError, Network, UsageError, audit, certified_radius, certify, compute_bounds
+from intervalcert.rational import RationalMatrix
 
 NAMES = [
     "AuditReport",
@@ -120,6 +121,11 @@ def test_results_hold_nothing_that_can_be_changed(bounds):
         seen.add(type(thing).__name__)
         if dataclasses.is_dataclass(thing):
             pending += [getattr(thing, field.name) for field in dataclasses.fields(thing)]
+        elif isinstance(thing, RationalMatrix):
+            for name in ("numerators", "denominator", "shape"):
+                pending.append(getattr(thing, name))
+                with pytest.raises(AttributeError):
+                    setattr(thing, name, pending[-1])
         elif isinstance(thing, tuple):
             pending += thing
         elif isinstance(thing, np.ndarray):
@@ -322,7 +328,7 @@ def test_a_wrong_precision_is_refused(prec):
 
 @pytest.mark.parametrize("backend", ["", "ARB", "float", None], ids=repr)
 def test_a_wrong_backend_is_refused(backend):
-    with pytest.raises(UsageError, match="arb, exact, mpmath"):
+    with pytest.raises(UsageError, match="arb, float64, exact, mpmath"):
         compute_bounds(Network.from_arrays([np.eye(2)]), backend)
 
 

@@ -90,6 +90,11 @@ class ExactMatrix:
             top, bottom = -top, -bottom
         return ExactMatrix(self.numerators * bottom, self.denominator * top)
 
+    def scaled(self, exponent: int) -> ExactMatrix:
+        if exponent < 0:
+            return ExactMatrix(self.numerators, self.denominator << -exponent)
+        return ExactMatrix(self.numerators << exponent, self.denominator)
+
     def rounded(self, bits: int) -> tuple[ExactMatrix, ExactScalar]:
         # n/d moves to q/2^bits with q = floor(n·2^bits/d + 1/2); the movement is (n·2^bits - q·d) / (d·2^bits).
         d = self.denominator

@@ -67,6 +67,10 @@ class GenericMatrix(Generic[S]):
     def divided(self, divisor: S) -> GenericMatrix[S]:
         return GenericMatrix(self.backend, tuple(tuple(x / divisor for x in row) for row in self.rows))
 
+    def scaled(self, exponent: int) -> GenericMatrix[S]:
+        factor = self.backend.scalar(Fraction(2) ** exponent)
+        return GenericMatrix(self.backend, tuple(tuple(x * factor for x in row) for row in self.rows))
+
     def rounded(self, bits: int) -> tuple[GenericMatrix[S], S]:
         # Moving to the grid is monotone, so the hull of where the ends move to encloses where all members do.
         moved = tuple(

@@ -1,0 +1,255 @@
+"""The float64 kernel: products against exact ones on matrices made to hurt, and what the proof needs of the machine.
+
+The contract (`test_contract`) and the law (`test_cross_backend`) hold float64 to the same tests as every backend.
+"""
+
+import subprocess
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from intervalcert import Network, compute_bounds
+from intervalcert.backends import float64, get_backend, ladder
+from intervalcert.backends.float64 import Float64Matrix, Float64Scalar, arithmetic_fault
+from intervalcert.backends.integers import matmul
+from intervalcert.errors import UnboundedError
+from intervalcert.layerwise import Plan, layer_bound
+from intervalcert.network import exact_matrix
+from intervalcert.rational import RationalMatrix
+
+BACKEND = get_backend("float64")
+
+
+# -- products --------------------------------------------------------------------------------------------------------
+
+
+def cancelling(rng, shape):
+    """Rows whose products are large and whose sums are nearly nothing."""
+    half = rng.standard_normal((shape[0], (shape[1] + 1) // 2)) * 10.0 ** rng.integers(-8, 8, (shape[0], 1))
+    return np.concatenate([half, -half * (1 + 2.0**-50)], axis=1)[:, : shape[1]]
+
+
+ADVERSARIAL = {
+    "gaussian": lambda rng, shape: rng.standard_normal(shape),
+    "cancellation": cancelling,
+    "all alike": lambda rng, shape: np.full(shape, 1 / 3),
+    "ones and halves of an ulp": lambda rng, shape: 1 + rng.integers(0, 2, shape) * 2.0**-52,
+    "1e300": lambda rng, shape: rng.standard_normal(shape) * 1e300,
+    "1e-300": lambda rng, shape: rng.standard_normal(shape) * 1e-300,
+    "subnormal": lambda rng, shape: rng.integers(-99, 100, shape) * 5e-324,
+    "subnormal beside normal": lambda rng, shape: (
+        rng.integers(-99, 100, shape) * 2.0 ** rng.choice([-1074, -540], shape)
+    ),
+    "products that underflow": lambda rng, shape: (
+        rng.standard_normal(shape) * 2.0 ** rng.choice([0, -537, -530], shape)
+    ),
+    "mixed": lambda rng, shape: rng.standard_normal(shape) * 10.0 ** rng.integers(-300, 300, shape),
+    "one huge entry": lambda rng, shape: np.where(np.arange(shape[0] * shape[1]).reshape(shape) == 1, 1e308, 1e-10),
+    "zero": lambda rng, shape: np.zeros(shape),
+    "a third": lambda rng, shape: RationalMatrix.from_integers(rng.integers(-99, 100, shape).tolist(), 3),
+}
+SHAPES = ((1, 1), (3, 200), (70, 5), (33, 64), (64, 130))
+
+
+def made(kind, shape, seed=0):
+    found = ADVERSARIAL[kind](np.random.default_rng([seed, *shape]), shape)
+    return found if isinstance(found, RationalMatrix) else exact_matrix(found, kind)
+
+
+def distance_squared(ball: Float64Matrix, numerators, denominator) -> tuple[Fraction, Fraction]:
+    """The squared Frobenius distance of a matrix from the centre of the ball, and the squared radius. Exactly."""
+    centre = RationalMatrix.from_floats(ball.centre, ball.exponent)
+    off = centre.numerators * denominator - numerators * centre.denominator
+    return (
+        Fraction(int((off * off).sum()), (centre.denominator * denominator) ** 2),
+        Fraction(ball.radius) ** 2 * Fraction(4) ** ball.exponent,
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", ADVERSARIAL)
+def test_float_products_respect_the_bound(kind, shape):
+    """Of gram and product, against exact integers; the norm of the centre too."""
+    data = made(kind, shape)
+    ball = BACKEND.matrix(data)
+    smaller = data.numerators if shape[0] <= shape[1] else data.numerators.T
+    off, allowed = distance_squared(ball.gram(), matmul(smaller, smaller.T), data.denominator**2)
+    assert off <= allowed
+    other = made("gaussian", (shape[1], 7), 1)
+    product = ball @ BACKEND.matrix(other)
+    off, allowed = distance_squared(
+        product, matmul(data.numerators, other.numerators), data.denominator * other.denominator
+    )
+    assert off <= allowed
+    squares = ball.frobenius_squared()
+    flat = data.numerators.ravel()
+    assert squares.lower() <= Fraction(int(flat @ flat), data.denominator**2) <= squares.upper()
+
+
+@pytest.mark.parametrize("shape", SHAPES[1:])
+@pytest.mark.parametrize("kind", ["gaussian", "cancellation", "all alike", "mixed"])
+def test_squares_of_balls_contain_those_of_their_members(kind, shape):
+    """A second product, of a ball that is no point any more: exact gram of the exact gram."""
+    data = made(kind, shape)
+    smaller = data.numerators if shape[0] <= shape[1] else data.numerators.T
+    gram = matmul(smaller, smaller.T)
+    off, allowed = distance_squared(BACKEND.matrix(data).gram().gram(), matmul(gram, gram), data.denominator**4)
+    assert off <= allowed
+
+
+def test_a_bound_without_its_rounding_term_is_caught(monkeypatch):
+    """The checks above can fail: nothing for rounding, and a matrix is found that was rounded."""
+    monkeypatch.setattr(float64, "_gamma", lambda k: 0.0)
+    caught = 0
+    for kind in ("gaussian", "cancellation", "all alike"):
+        data = made(kind, (33, 64))
+        off, allowed = distance_squared(
+            BACKEND.matrix(data).gram(), matmul(data.numerators, data.numerators.T), data.denominator**2
+        )
+        caught += off > allowed
+    assert caught == 3
+
+
+def test_a_bound_without_its_underflow_term_is_caught(monkeypatch):
+    """Every product underflows to nothing; only the underflow term knows of them."""
+    entries = np.full((2, 4096), 2.0**-540)
+    exact = np.full((2, 2), 4096, dtype=object)
+    tiny = Float64Matrix(entries, 0, 0.0)
+    off, allowed = distance_squared(tiny.gram(), exact, 2**1080)
+    assert off <= allowed
+    monkeypatch.setattr(float64, "_ETA", 0.0)
+    blind = Float64Matrix(entries, 0, 0.0, norm=2.0**-533)
+    off, allowed = distance_squared(blind.gram(), exact, 2**1080)
+    assert off > allowed
+
+
+@settings(max_examples=60)
+@given(
+    kind=st.sampled_from(sorted(ADVERSARIAL)),
+    shape=st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    seed=st.integers(0, 10**6),
+    iterations=st.integers(0, 14),
+)
+def test_bounds_are_those_of_exact_or_above(kind, shape, seed, iterations):
+    """On float64 alone where it answers, at any scale. (The law, once more, on the matrices of this file.)"""
+    data = made(kind, shape, seed)
+    plan = Plan("gram", iterations)
+    found = layer_bound(data, ladder("float64"), plan)
+    assert found.upper >= layer_bound(data, ladder("exact"), plan).upper
+
+
+def test_no_scale_needs_another_number_system():
+    for kind in ADVERSARIAL:
+        found = layer_bound(made(kind, (9, 12)), ladder("float64"), Plan("gram", 11))
+        assert found.computed_by == "float64, 53 bits", (kind, found.refused)
+        assert found.refused == ()
+
+
+# -- when it is not enough -------------------------------------------------------------------------------------------
+
+
+def test_a_ball_too_fat_to_be_useful_falls_back_and_says_so():
+    """Each step doubles the error at least: after 40 a flat spectrum is lost in it."""
+    signs = np.array([[1.0]])
+    for _ in range(5):
+        signs = np.block([[signs, signs], [signs, -signs]])
+    weights = exact_matrix(signs / 3, "a Hadamard matrix")
+    found = layer_bound(weights, ladder("float64"), Plan("gram", 40))
+    assert found.computed_by != "float64, 53 bits"
+    assert found.refused[0].startswith("float64, 53 bits: ")
+    assert found.upper >= layer_bound(weights, ladder("exact"), Plan("gram", 40)).upper
+
+
+def test_the_way_down_is_arb_then_exact():
+    assert [rung.name for rung in ladder("float64")] == ["float64", "arb", "arb", "exact"]
+
+
+def test_inner_products_beyond_the_proof_are_refused():
+    with pytest.raises(UnboundedError):
+        float64._gamma(2**52)
+
+
+def test_decimals_enter_as_balls():
+    tenth = BACKEND.matrix(RationalMatrix.from_integers([[1]], 10))
+    assert 0 < tenth.radius <= 2.0**-56
+    half = BACKEND.matrix(RationalMatrix.from_integers([[1]], 2))
+    assert half.radius == 0
+
+
+def test_scalars_are_rounded_outward_at_any_size():
+    third = Float64Scalar.around(Fraction(1, 3), Fraction(1, 3))
+    assert third.lower() < Fraction(1, 3) < third.upper()
+    tower = third
+    for _ in range(12):
+        tower = tower * tower
+        assert max(tower.low[0].bit_length(), tower.high[0].bit_length()) <= 129
+    assert tower.lower() < Fraction(1, 3) ** 4096 < tower.upper()
+
+
+# -- the machine -----------------------------------------------------------------------------------------------------
+
+
+def test_this_machine_is_as_the_proof_assumes():
+    assert arithmetic_fault() is None
+
+
+CHANGED = """
+import ctypes, ctypes.util, platform, sys
+libm = ctypes.CDLL(ctypes.util.find_library("m"))
+import numpy as np
+from intervalcert import Network, compute_bounds
+from intervalcert.backends.float64 import arithmetic_fault
+network = Network.from_arrays([np.eye(3) / 3, np.eye(3)])
+what = sys.argv[1]
+assert arithmetic_fault() is None
+if what == "flush":
+    environment = ctypes.create_string_buffer(64)
+    libm.fegetenv(environment)
+    word = ctypes.c_uint32.from_buffer(environment, 28)   # the control word of SSE arithmetic on x86-64
+    word.value |= int(sys.argv[2], 16)
+    libm.fesetenv(environment)
+else:
+    libm.fesetround(int(sys.argv[2], 16))
+print(arithmetic_fault())
+layers = compute_bounds(network, "float64", 3).layers
+print(layers[0].computed_by, "|", layers[0].refused[0] if layers[0].refused else "")
+"""
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux") or "x86_64" not in __import__("platform").machine(),
+    reason="the settings of arithmetic are changed through the C library of Linux on x86-64",
+)
+@pytest.mark.parametrize(
+    ("what", "code", "fault"),
+    [
+        ("flush", "8000", "flushed to zero"),
+        ("flush", "0040", "zero"),
+        ("flush", "8040", "zero"),
+        ("upward", "800", "nearest"),
+        ("downward", "400", "nearest"),
+        ("toward zero", "c00", "nearest"),
+    ],
+)
+def test_a_process_with_other_arithmetic_is_found_out(what, code, fault):
+    """Then float64 refuses, arb answers, and the result says why."""
+    run = subprocess.run([sys.executable, "-c", CHANGED, what, code], capture_output=True, text=True, check=True)
+    first, second = run.stdout.splitlines()
+    assert fault in first
+    by, reason = second.split(" | ")
+    assert by.startswith("arb")
+    assert "cannot be trusted in this process" in reason
+    assert first in reason
+
+
+def test_bounds_through_the_api_name_the_backend():
+    network = Network.from_arrays([np.array([[0.5, 0.25], [1.0, -1.0]]), np.eye(2)])
+    bounds = compute_bounds(network, "float64", 6)
+    assert (bounds.method.backend, bounds.method.working_bits) == ("float64", 53)
+    exact = compute_bounds(network, "exact", 6)
+    for mine, reference in zip(bounds.layers, exact.layers, strict=True):
+        assert reference.upper <= mine.upper <= reference.upper * (1 + Fraction(1, 2**44))

@@ -29,8 +29,8 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.intp]
 
-TILE_CELLS = 2**17
-"""Logits that are judged at once: a megabyte of floats, which stays in the cache."""
+TILE_CELLS = 2**16
+"""Logits that are judged at once: half a megabyte of floats, which stays in the cache."""
 
 _LEAST, _MOST = 2.0**-300, 2.0**300
 """Within these sizes no product below leaves the normal floats."""
@@ -57,8 +57,8 @@ class MarginTables:
     """The margins L[i][j] as arrays, made once; column j when j first wins.
 
     L = high + low + rest, high and low correctly rounded: |low| <= u·|high|, |rest| <= u·|low|. `point` where L is
-    high. `reciprocal` is fl(1/L), but inf where L is 0 (no limit), and -1 where L is beyond 2^±300: a quotient that is
-    not positive leaves the range in which rows are settled. `same` numbers the different values of a column.
+    high. `reciprocal` is fl(1/L), inf where L is 0 (no limit). `same` numbers the different values of a column.
+    Of a whole column: `unlimited` if every L is 0, `beyond` if some L is beyond 2^±300; then its rows are not settled.
     """
 
     def __init__(self, margins: Sequence[Sequence[Fraction]], scale: int = 1) -> None:
@@ -66,12 +66,13 @@ class MarginTables:
         self.classes = classes = len(margins)
         self._margins, self._scale = margins, scale
         self._known = np.zeros(classes, dtype=bool)
-        self.reciprocal = np.full((classes, classes), -1.0)
+        self.reciprocal = np.full((classes, classes), np.inf)
         self.high = np.ones((classes, classes))
         self.low = np.zeros((classes, classes))
         self.point = np.zeros((classes, classes), dtype=bool)
         self.same = np.zeros((classes, classes), dtype=np.intp)
         self.unlimited = np.zeros(classes, dtype=bool)
+        self.beyond = np.zeros(classes, dtype=bool)
 
     def prepare(self, winners: Integers) -> None:
         """Fills the columns of these classes."""
@@ -86,16 +87,13 @@ class MarginTables:
             top, bottom = self._margins[i][j].numerator * self._scale, self._margins[i][j].denominator
             self.same[i, j] = numbers.setdefault((top, bottom), len(numbers))
             high = _nearest(top, bottom)
-            if top == 0:
-                self.reciprocal[i, j] = np.inf
-            elif _LEAST <= high <= _MOST:
+            if _LEAST <= high <= _MOST:
                 above, below = high.as_integer_ratio()
                 rest, whole = top * below - above * bottom, bottom * below
                 self.reciprocal[i, j] = bottom / top
                 self.high[i, j], self.low[i, j], self.point[i, j] = high, _nearest(rest, whole), rest == 0
-        self.reciprocal[j, j] = (
-            np.inf
-        )  # the winner's own quotient is 0·inf, which is not a number, and left out as such
+            elif top:
+                self.beyond[j] = True
         self.unlimited[j] = not any(self._margins[i][j] for i in others)
         self._known[j] = True
 
@@ -117,12 +115,12 @@ def judge_exact(tables: MarginTables, logits: Floats, eps_lower: Floats | float,
     tables.prepare(argmax)
     with np.errstate(all="ignore"):
         leads = best - logits
-        quotients = np.take(tables.reciprocal, argmax, axis=1)
+        quotients = np.take(tables.reciprocal, argmax, axis=1)  # the winner's own becomes 0·inf: fmin leaves it out
         quotients *= leads
         least: Floats = np.fmin.reduce(quotients, axis=0)
         # fl(lead)·fl(1/L) is the quotient within 3u, so one that exceeds `least` by 2^-48 = 32u is truly not the least.
         runner, alone = _first(row <= limit for limit in (least * _CLOSE,) for row in quotients)
-        settled = (least >= _LEAST) & (least <= _MOST)
+        settled = (least >= _LEAST) & (least <= _MOST) & ~tables.beyond[argmax]
         columns = np.arange(len(best))
         other: Floats = np.take(logits, runner * len(best) + columns)
         crowded = np.flatnonzero(settled & ~alone)
@@ -146,14 +144,16 @@ def _winners(logits: Floats) -> tuple[Floats, Integers, Bools]:
 
 
 def _first(rows: Iterable[Bools]) -> tuple[Integers, Bools]:
-    """For each column of a matrix of truth values: the first index of a True, and whether it is the only one."""
-    rows = iter(rows)
-    found = next(rows).copy()
-    first, count = (~found).astype(np.uint16), found.astype(np.uint16)
-    for row in rows:
-        count += row
-        found |= row
+    """For each column of a matrix of truth values: the first index of a True, and whether it is the only one.
+
+    Where there is none, some index.
+    """
+    head, *rest = rows
+    first, count, found = np.zeros(len(head), dtype=np.uint16), head.astype(np.uint16), head.copy()
+    for row in rest:
         first += ~found
+        found |= row
+        count += row
     return first.astype(np.intp), count == 1
 
 
@@ -228,6 +228,7 @@ def judge_rounded(tables: MarginTables, logits: Floats, eps_lower: Floats | floa
         reciprocal = np.take(tables.reciprocal, argmax, axis=1)
         least: Floats = np.fmin.reduce((leads - slack) * reciprocal, axis=0)
         most: Floats = np.fmin.reduce((leads + slack) * reciprocal, axis=0)
-        certified = (least >= _LEAST) & (least <= _MOST) & (least > eps_upper * _CLOSE) & ~tied
-        refuted = (most >= _LEAST) & (most <= _MOST) & (most * _CLOSE < eps_lower) & ~tied
+        plain = ~tied & ~tables.beyond[argmax]
+        certified = (least >= _LEAST) & (least <= _MOST) & (least > eps_upper * _CLOSE) & plain
+        refuted = (most >= _LEAST) & (most <= _MOST) & (most * _CLOSE < eps_lower) & plain
     return Judged(argmax, certified, np.zeros(len(best)), certified | refuted)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from unittest.mock import patch
 
-from intervalcert import Network
+from intervalcert import Network, cholesky
 from intervalcert import norms as core
 from intervalcert.backends.exact import ExactBackend, ExactMatrix, ExactScalar
 from intervalcert.backends.generic import GenericMatrix
@@ -127,33 +127,41 @@ class _WithMatrix(ExactBackend):
         return self.kind(data.numerators, data.denominator)
 
 
-def _run(network: Network, backend: object, iterations: int) -> NetworkBounds:
-    return network_bounds(network, (backend,), [Plan("gram", iterations)] * len(network.layers))  # type: ignore[arg-type]
+def _run(network: Network, backend: object, plan: Plan) -> NetworkBounds:
+    return network_bounds(network, (backend,), [plan] * len(network.layers))  # type: ignore[arg-type]
 
 
-def _truncating(network: Network, prec: int, iterations: int) -> NetworkBounds:
-    return _run(network, _TruncatingBackend(prec), iterations)
+def _truncating(network: Network, prec: int, plan: Plan) -> NetworkBounds:
+    return _run(network, _TruncatingBackend(prec), plan)
 
 
-def _without_error(network: Network, prec: int, iterations: int) -> NetworkBounds:
-    return _run(network, _WithMatrix(prec, _WithoutError), iterations)
+def _without_error(network: Network, prec: int, plan: Plan) -> NetworkBounds:
+    return _run(network, _WithMatrix(prec, _WithoutError), plan)
 
 
-def _without_widening(network: Network, prec: int, iterations: int) -> NetworkBounds:
-    return _run(network, _WithMatrix(prec, _WithoutWidening), iterations)
+def _without_widening(network: Network, prec: int, plan: Plan) -> NetworkBounds:
+    return _run(network, _WithMatrix(prec, _WithoutWidening), plan)
 
 
-def _roots_from_below(network: Network, prec: int, iterations: int) -> NetworkBounds:
+def _roots_from_below(network: Network, prec: int, plan: Plan) -> NetworkBounds:
     with patch.object(core, "sqrt_upper", core.sqrt_lower):
-        return _run(network, ExactBackend(prec), iterations)
+        return _run(network, ExactBackend(prec), plan)
 
 
-BOUND_CONTROLS: dict[str, Callable[[Network, int, int], NetworkBounds]] = {
-    "rounding toward zero": _truncating,
-    "dropping the truncation error": _without_error,
-    "dropping the widening": _without_widening,
-    "a square root from below": _roots_from_below,
+def _without_residual(network: Network, prec: int, plan: Plan) -> NetworkBounds:
+    with patch.object(cholesky, "frobenius_upper", lambda _, backend: backend.scalar(Fraction(0))):
+        return _run(network, ExactBackend(prec), plan)
+
+
+_GRAM, _CHOLESKY = Plan("gram", 5), Plan("cholesky", 5)
+BOUND_CONTROLS: dict[str, tuple[int, Plan, Callable[[Network, int, Plan], NetworkBounds]]] = {
+    "rounding toward zero": (16, _GRAM, _truncating),
+    "dropping the truncation error": (16, _GRAM, _without_error),
+    "dropping the widening": (16, _GRAM, _without_widening),
+    "a square root from below": (16, _GRAM, _roots_from_below),
+    "a Cholesky factor that is believed": (64, _CHOLESKY, _without_residual),
 }
+"""(prec, plan, the broken computation)"""
 
 
 # -- verdicts --------------------------------------------------------------------------------------------------------

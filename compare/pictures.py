@@ -56,7 +56,7 @@ def growth(setting: Setting, rows: list[dict[str, Any]]) -> Path | None:
     ax = axes()
     if ax is None:
         return None
-    for name, marker in (("numpy", "o"), ("arb", "^"), ("exact", "v")):
+    for name, marker in (("numpy", "o"), ("float64", "s"), ("float64 cholesky", "d"), ("arb", "^"), ("exact", "v")):
         points = [
             (r["shape"][0], r["seconds"][name]) for r in rows if len(set(r["shape"])) == 1 and name in r["seconds"]
         ]

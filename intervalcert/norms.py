@@ -155,10 +155,10 @@ def _size(squared: Scalar) -> int:
     away from the sizes that orthogonal, integer and binary matrices have, where enclosures would straddle them.
     """
     low, high = squared.lower(), squared.upper()
-    if low <= 0:
+    if low.numerator <= 0:
         raise UndecidedError("the size of a Gram matrix is not known from below")
-    j, same = (_floor_log2(11 * x.numerator, 8 * x.denominator) for x in (low, high))
-    if j != same:
+    j = _floor_log2(11 * low.numerator, 8 * low.denominator)
+    if j != _floor_log2(11 * high.numerator, 8 * high.denominator):
         raise UndecidedError("the size of a Gram matrix is not known well enough")
     return (j + 2) // 2  # 4^k >= 2^(j+1) > 11/8·squared, and 4^k <= 2^(j+2) <= 11/2·squared
 

@@ -11,6 +11,7 @@ from compare.__main__ import main
 from compare.corpus import MODELS, corpus, small_model
 from compare.harness import Setting
 from intervalcert.batch import read_outputs
+from intervalcert.layerwise import Plan
 
 SHARED = Path(__file__).resolve().parents[1].parent / "shared"
 
@@ -23,7 +24,7 @@ def short(tmp_path):
 def test_backends_against_each_other_and_every_control_is_caught(short):
     outcome = cross.run(short)
     assert outcome.violations == []
-    assert len(outcome.data["controls"]) == 6
+    assert len(outcome.data["controls"]) == 7
     assert all(outcome.data["controls"].values())
     assert outcome.data["backends"]["arb"]["runs"] > 100
 
@@ -36,7 +37,7 @@ def test_an_uncaught_control_fails_the_run(short, monkeypatch):
     """A control that breaks nothing stands for a harness that sees nothing."""
     few = list(corpus(None, short=True))[:4]
     monkeypatch.setattr(cross, "corpus", lambda *_, **__: few)
-    monkeypatch.setattr(cross, "BOUND_CONTROLS", {"harmless": cross.on_backend("exact")})
+    monkeypatch.setattr(cross, "BOUND_CONTROLS", {"harmless": (64, Plan("gram", 5), cross.on_backend("exact"))})
     outcome = cross.run(short)
     assert [violation for violation in outcome.violations if "harmless" in violation]
 

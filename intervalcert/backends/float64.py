@@ -330,7 +330,7 @@ class Float64Matrix:
 
     def rounded(self, bits: int) -> tuple[Float64Matrix, Float64Scalar]:
         # Each entry moves by at most half a step, all of them by at most sqrt(rows·columns)·2^-(bits+1).
-        made = self._moved_to(max(self.exponent, -bits - 400))  # on which half a step is at most 2^400
+        made = self if self.exponent >= -bits - 400 else self._moved_to(-bits - 400)  # half a step is at most 2^400
         radius = _plus(made.radius, _times(self._spread(), _shifted(1.0, -(bits + 1) - made.exponent)))
         return made._widened(radius)._on_scale(), _movement(self.centre.size, bits)
 

@@ -94,14 +94,14 @@ class Rows:
     """Some outputs of a table.
 
     values[r, i]·10^-places is logit i of row r, exactly; or, if places is None, values[r, i] is the float nearest to it
-    (inf if it is beyond the floats), and `exactly(r)` tells the row.
+    (inf if it is beyond the floats), and `exactly(r, columns)` tells those entries of the row.
     radii: where the table has its own. what: the table, for messages. first: the index of row 0 there.
     work: how much of the table this is, in the units of its size (rows or bytes).
     """
 
     values: npt.NDArray[Any]
     places: int | None = 0
-    exactly: Callable[[int], RationalVector] | None = None
+    exactly: Callable[[int, Sequence[int]], RationalVector] | None = None
     radii: Radii | None = None
     what: str = "the outputs"
     first: int = 0
@@ -112,9 +112,16 @@ class Rows:
 
     def row(self, index: int) -> RationalVector:
         if self.exactly is not None:
-            return self.exactly(index)
+            return self.exactly(index, range(self.values.shape[1]))
         found = RationalMatrix.from_floats(self.values[index : index + 1])
         return RationalVector(tuple(found.numerators[0].tolist()), found.denominator * 10 ** (self.places or 0))
+
+    def lead(self, index: int, winner: int, rival: int) -> tuple[int, int]:
+        """y_winner - y_rival, exactly, as a numerator and a denominator. Requires: places is None."""
+        if self.exactly is None:
+            raise ValueError("rows of exact floats need no second look")
+        pair = self.exactly(index, (winner, rival))
+        return pair.numerators[0] - pair.numerators[1], pair.denominator
 
     @staticmethod
     def of_array(array: npt.NDArray[Any], what: str = "the outputs", first: int = 0, work: int = 0) -> Rows:
@@ -128,8 +135,8 @@ class Rows:
         if array.dtype.kind == "f" or array.dtype.itemsize < 8 or _are_small(array):
             return Rows(array, what=what, first=first, work=work)
 
-        def exactly(row: int) -> RationalVector:
-            return RationalVector(tuple(array[row].tolist()), 1)
+        def exactly(row: int, columns: Sequence[int]) -> RationalVector:
+            return RationalVector(tuple(array[row, column].item() for column in columns), 1)
 
         return Rows(array.astype(np.float64), None, exactly, None, what, first, work)
 
@@ -230,10 +237,11 @@ class BulkCertifier:
             raise InputError(
                 f"{rows.what}: {classes} logits per output, but the bounds are of a model with {self.classes}"
             )
-        argmax, radius = np.zeros(count, dtype=np.intp), np.zeros(count)
+        argmax, rival, radius = np.zeros(count, dtype=np.intp), np.zeros(count, dtype=np.intp), np.zeros(count)
         certified, settled = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
         judge = judge_rounded if rows.places is None else judge_exact
-        if _subnormals_work() and not (rows.places is None and with_radius):
+        by_rival = rows.places is None and with_radius
+        if _subnormals_work():
             tables = self._tables.setdefault(rows.places or 0, MarginTables(self._margins, 10 ** (rows.places or 0)))
             step = min(count, max(_LEAST_ROWS, TILE_CELLS // classes))
             tiles = np.empty((classes, step))
@@ -244,12 +252,24 @@ class BulkCertifier:
                 if rows.places is not None and not np.isfinite(tile).all():
                     raise _not_finite(rows, tile, start)
                 found = judge(tables, tile, *radii.ends(part))
-                argmax[part], radius[part], certified[part] = found.argmax, found.radius, found.certified
-                settled[part] = found.settled
+                argmax[part], rival[part], radius[part] = found.argmax, found.rival, found.radius
+                certified[part], settled[part] = found.certified, found.rival >= 0 if by_rival else found.settled
+        for index in np.flatnonzero(settled).tolist() if by_rival else ():
+            lead, unit = rows.lead(index, argmax[index], rival[index])
+            certified[index], radius[index] = self._against(lead, unit, argmax[index], rival[index], radii.exact(index))
         for index in np.flatnonzero(~settled).tolist():
             verdict = self.one_by_one.verdict(rows.row(index), radii.exact(index), rows.first + index)
             argmax[index], radius[index], certified[index] = verdict.argmax, verdict.radius, verdict.certified
         return Verdicts(np.arange(rows.first, rows.first + count), argmax, certified, radius, ~settled)
+
+    def _against(self, lead: int, unit: int, argmax: int, rival: int, eps: Fraction) -> tuple[bool, float]:
+        """Verdict and radius of an output whose supremum is x = (lead/unit)/L, with its rival alone."""
+        margin = self._margins[rival][argmax]
+        top, bottom = lead * margin.denominator, unit * margin.numerator
+        nearest = top / bottom  # correctly rounded; the filter has seen that it is within 2^±300
+        above, below = nearest.as_integer_ratio()
+        radius = nearest if above * bottom < top * below else math.nextafter(nearest, 0.0)
+        return eps.numerator * bottom < top * eps.denominator, radius
 
 
 def _not_finite(rows: Rows, tile: Floats, start: int) -> InputError:

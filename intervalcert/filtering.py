@@ -45,12 +45,14 @@ class Judged:
     """What floats can prove about a block of rows; where `settled` is False nothing is claimed but `argmax`, if at all.
 
     radius: the greatest float64 below the supremum of the certified radii; 0 for a tie, inf if nothing limits it.
+    rival: the class whose quotient is the least one; -1 if unknown. (Of rounded logits, in the place of the radius.)
     """
 
     argmax: Integers
     certified: Bools
     radius: Floats
     settled: Bools
+    rival: Integers
 
 
 class MarginTables:
@@ -133,7 +135,7 @@ def judge_exact(tables: MarginTables, logits: Floats, eps_lower: Floats | float,
     settled |= free | tied
     certified = (eps_upper <= radius) & ~tied
     settled &= certified | tied | (eps_lower > radius)
-    return Judged(argmax, certified, radius, settled)
+    return Judged(argmax, certified, radius, settled, np.where(settled, runner, -1))
 
 
 def _winners(logits: Floats) -> tuple[Floats, Integers, Bools]:
@@ -213,11 +215,12 @@ def _upper_half(x: Floats) -> Floats:
 
 
 def judge_rounded(tables: MarginTables, logits: Floats, eps_lower: Floats | float, eps_upper: Floats | float) -> Judged:
-    """The same for logits that are only the nearest floats of the true ones (inf if beyond). `radius` is not found.
+    """The same for logits that are only the nearest floats of the true ones (inf if beyond). The radius is not found.
 
     Rounding is monotone: a float that is the only largest one belongs to the winner. A lead is off by at most
     u·|y_j| + u·|y_i| + u·|lead| + 2^-1074 <= 4u·max|y| + 2^-1074, and `slack` is more. So each quotient lies between
-    those of lead - slack and lead + slack, up to 4u, and so do their minima.
+    those of lead - slack and lead + slack, up to 4u, and so do their minima; and where only one of the lower ends is
+    not above the least of the upper ends, it belongs to the rival.
     """
     best, argmax, tied = _winners(logits)
     tables.prepare(argmax)
@@ -226,9 +229,13 @@ def judge_rounded(tables: MarginTables, logits: Floats, eps_lower: Floats | floa
         leads = best - logits
         leads[argmax, np.arange(len(best))] = np.nan  # left out by index
         reciprocal = np.take(tables.reciprocal, argmax, axis=1)
-        least: Floats = np.fmin.reduce((leads - slack) * reciprocal, axis=0)
+        lower = (leads - slack) * reciprocal
+        least: Floats = np.fmin.reduce(lower, axis=0)
         most: Floats = np.fmin.reduce((leads + slack) * reciprocal, axis=0)
         plain = ~tied & ~tables.beyond[argmax]
         certified = (least >= _LEAST) & (least <= _MOST) & (least > eps_upper * _CLOSE) & plain
-        refuted = (most >= _LEAST) & (most <= _MOST) & (most * _CLOSE < eps_lower) & plain
-    return Judged(argmax, certified, np.zeros(len(best)), certified | refuted)
+        bounded = (most >= _LEAST) & (most <= _MOST) & plain
+        refuted = bounded & (most * _CLOSE < eps_lower)
+        rival, alone = _first(row <= limit for limit in (most * _CLOSE,) for row in lower)
+    rival[~(bounded & alone)] = -1
+    return Judged(argmax, certified, np.zeros(len(best)), certified | refuted, rival)

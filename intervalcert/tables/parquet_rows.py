@@ -89,8 +89,8 @@ def _rows(columns: Sequence[npt.NDArray[Any]], radii: Radii | None, path: Path, 
     if all(part.places == 0 for part in parts):
         return Rows(values.T, 0, None, radii, str(path), first, count)
 
-    def exactly(row: int) -> RationalVector:
-        return RationalVector.from_fractions([as_fraction(column[row]) for column in columns])
+    def exactly(row: int, wanted: Sequence[int]) -> RationalVector:
+        return RationalVector.from_fractions([as_fraction(columns[column][row]) for column in wanted])
 
     # Where integers were rounded, inf and nan of other columns would not be told from numbers beyond the floats.
     for number, column in enumerate(columns):

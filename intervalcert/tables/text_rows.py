@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -161,8 +161,9 @@ class _Reader:
             return Rows(units.reshape(-1, self._classes), places, None, radii, str(self._path), first, work)
         lines = cache(lambda: data.split(b"\n"))
 
-        def exactly(row: int) -> RationalVector:
-            return RationalVector.from_decimals([parse_decimal(cell) for cell in lines()[row].decode().split(",")])
+        def exactly(row: int, columns: Sequence[int]) -> RationalVector:
+            cells = lines()[row].decode().split(",")
+            return RationalVector.from_decimals([parse_decimal(cells[column]) for column in columns])
 
         return Rows(values.reshape(-1, self._classes), None, exactly, radii, str(self._path), first, work)
 
@@ -187,7 +188,12 @@ class _Reader:
         if not rows:
             return None
         own = Radii.of(radii, first) if radii else None
-        return Rows(np.array(values), None, rows.__getitem__, own, str(self._path), first, work)
+
+        def exactly(row: int, columns: Sequence[int]) -> RationalVector:
+            found = rows[row]
+            return RationalVector(tuple(found.numerators[column] for column in columns), found.denominator)
+
+        return Rows(np.array(values), None, exactly, own, str(self._path), first, work)
 
 
 def _without_common_radius(data: bytes, first: int) -> tuple[bytes, Radii | None]:

@@ -1,0 +1,487 @@
+"""Tables of outputs: every way to write the same numbers is read as those numbers, in pieces of any size, and verdicts
+come out the same in every format. Then the command line on many rows: memory, interruption, labels.
+"""
+
+import contextlib
+import datetime as dt
+import decimal
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from fractions import Fraction
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet as pq
+
+from intervalcert import InputError, Network, UsageError, certify, compute_bounds, save_bounds
+from intervalcert.api import bulk_certifier
+from intervalcert.backends import get_backend
+from intervalcert.batch import Outputs, certify_all, certify_source, read_labels, read_outputs, verdict_sink
+from intervalcert.bulk import BulkCertifier, Radii, Rows, Verdicts
+from intervalcert.certifier import Certifier, Verdict
+from intervalcert.cli import main
+from intervalcert.rational import RationalVector
+from intervalcert.tables import open_rows, source, text_rows
+
+BOUNDS = compute_bounds(Network.from_arrays([np.array([[1.0, 2.0], [0.5, 1.0], [-1.0, 2.0]])]), "exact", 3)
+MARGINS = BOUNDS.margins.matrix
+
+
+def one_by_one(rows, radii):
+    outputs = Outputs(tuple(RationalVector.from_fractions(row) for row in rows))
+    return certify_all(Certifier(MARGINS, (get_backend("exact"),)), outputs, radii)
+
+
+def fractions(outputs):
+    return [[Fraction(n, row.denominator) for n in row.numerators] for row in outputs.rows]
+
+
+def collected(path, radii=None, *, with_radius=True, **options):
+    """The verdicts of a file, by the streaming path."""
+    bulk = BulkCertifier(MARGINS, get_backend("exact"))
+    found = []
+    for rows in open_rows(path, 3, **options).chunks:
+        found += bulk.verdicts(rows, radii or rows.radii, with_radius=with_radius)
+    return found
+
+
+# -- text ------------------------------------------------------------------------------------------------------------
+
+DECIMAL = st.one_of(
+    st.integers(-999, 999).map(str),
+    st.floats(-100, 100, width=32).map(lambda x: str(np.float32(x))),
+    st.floats(-1e9, 1e9).map(repr),
+    st.floats(-10, 10).map(lambda x: f"{x:.3f}"),
+    st.floats(-10, 10).map(lambda x: f"{x:.18e}"),
+    st.builds("{}.{}".format, st.integers(-3, 3), st.integers(0, 10**30)),
+    st.sampled_from(
+        ["-0", "+1", ".5", "5.", "1e-400", "1e400", "0e999", "-.25E+2", "1" * 70, "0.30000000000000000001"]
+    ),
+)
+LINES = st.lists(st.tuples(DECIMAL, DECIMAL, DECIMAL), min_size=1, max_size=8)
+EPS = st.sampled_from(["0", "0.3", "36/255", "1e-3", "2.5", "1*2^-3"])
+
+
+@given(LINES, EPS, st.sampled_from([40, 100, 2**20]), st.sampled_from(["\n", "\r\n"]), st.booleans())
+def test_text_has_the_verdicts_of_its_decimals(tmp_path_factory, lines, eps, block, end, spaced):
+    """Whatever the notation, the size of the blocks and the path that reads them: verdict and radius are exact."""
+    path = tmp_path_factory.mktemp("text") / "y.csv"
+    path.write_bytes(end.join((", " if spaced else ",").join(line) for line in lines).encode())
+    rows = [[Fraction(cell) for cell in line] for line in lines]
+    expected = one_by_one(rows, [Fraction(1, 3)] * len(rows))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_rows, "BLOCK_BYTES", block)
+        assert fractions(read_outputs(path, 3)) == rows
+        radius = Radii.all_equal(Fraction(1, 3))
+        assert collected(path, radius) == list(expected)
+        assert [v.certified for v in collected(path, radius, with_radius=False)] == [v.certified for v in expected]
+
+
+@given(LINES, st.lists(EPS, min_size=1, max_size=3), st.sampled_from([60, 2**20]))
+def test_lines_with_radii(tmp_path_factory, lines, radii, block):
+    path = tmp_path_factory.mktemp("text") / "y.txt"
+    own = [radii[index % len(radii)] for index in range(len(lines))]
+    path.write_text("".join(f"{','.join(line)} {eps}\n" for line, eps in zip(lines, own, strict=True)))
+    exact = [Fraction(1, 8) if eps == "1*2^-3" else Fraction(eps) for eps in own]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_rows, "BLOCK_BYTES", block)
+        assert read_outputs(path, 3).radii == tuple(exact)
+        assert collected(path) == list(one_by_one([[Fraction(cell) for cell in line] for line in lines], exact))
+        summary = certify_source(bulk_certifier(BOUNDS), open_rows(path, 3), None)
+    assert summary.eps == (exact[0] if len(set(exact)) == 1 else None)
+
+
+@given(st.lists(st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.floats(-9, 9, width=32)), min_size=1))
+def test_the_parser_rounds_correctly(numbers):
+    """The claim about numpy that the fast path rests on."""
+    texts = [form(x) for x in numbers for form in (repr, "{:.30e}".format, "{:.17g}".format, "{:.9g}".format)]
+    found = text_rows._parsed((",".join(texts) + ",").encode())
+    assert found.tolist() == [float(Fraction(text)) if abs(Fraction(text)) < 2**1023 else float(text) for text in texts]
+
+
+def fast(path):
+    """How many rows the fast path reads."""
+    seen = []
+    with pytest.MonkeyPatch.context() as patch:
+        strict = text_rows._Reader._strict
+        patch.setattr(text_rows._Reader, "_strict", lambda *a: seen.append(strict(*a)) or seen[-1])
+        total = sum(len(rows) for rows in open_rows(path, 3).chunks)
+    return total - sum(len(rows) for rows in seen if rows is not None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1,2,3\n" * 9,
+        "a,b,c\n" + "1.5,-2.25,3e-5\r\n" * 9,
+        "1, 2, 3\n" * 9,
+        "1,2,3 36/255\n" * 9,
+        "\ufeff\n1,2,3\n" + "0.1,0.2,0.3\n" * 8,
+    ],
+    ids=["plain", "header and crlf", "spaces", "radius", "mark"],
+)
+def test_plain_text_takes_the_fast_path(tmp_path, text):
+    (tmp_path / "y.csv").write_text(text, newline="")
+    assert fast(tmp_path / "y.csv") == 9
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        ("1,2", "2 logits"),
+        ("1,,3", "not a decimal"),
+        ("1,2,3e9999", "exponent"),
+        ("1,2,nan", "finite"),
+        ("1,2,0x3", "0x3"),
+        ("1,2,3 0.5", "radius"),
+        ("1,2,1_0", "1_0"),
+        ("1,2,--3", "--3"),
+        ("1,2," + "7" * 1501, "1501 digits"),
+        ("1,2,3 4 5", "3 4"),
+    ],
+)
+@pytest.mark.parametrize("block", [50, 2**20])
+def test_a_bad_line_is_named_by_its_number(tmp_path, monkeypatch, bad, says, block):
+    """After a header, blank lines, and many good lines of several blocks; of Unix, Windows and old Macs."""
+    monkeypatch.setattr(text_rows, "BLOCK_BYTES", block)
+    for end in ("\n", "\r\n", "\r"):
+        lines = ["a,b,c", "", *["1,2,3"] * 70, "  ", bad, "1,2,3"]
+        (tmp_path / "y.csv").write_text(end.join(lines), newline="")
+        with pytest.raises(InputError, match=f"y.csv, line 74: .*{says}"):
+            list(open_rows(tmp_path / "y.csv", 3).chunks)
+
+
+def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_rows, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(text_rows, "MAX_LINE_BYTES", 2**20)
+    (tmp_path / "y.csv").write_text("1,2,3\n" + "1," * 600_000)
+    with pytest.raises(InputError, match="line 2: a line of more than 1 MiB"):
+        list(open_rows(tmp_path / "y.csv", 3).chunks)
+
+
+def test_a_byte_that_is_no_text_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_rows, "BLOCK_BYTES", 50)
+    (tmp_path / "y.csv").write_bytes(b"1,2,3\n" * 100 + b"1,\xff,3\n")
+    with pytest.raises(InputError, match="byte 602 is not UTF-8"):
+        list(open_rows(tmp_path / "y.csv", 3).chunks)
+
+
+# -- .npy ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["<f2", ">f4", "<f4", "<f8", ">f8", "<i4", ">i8", "<u8", "i1", "bfloat16"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_in_windows(tmp_path, monkeypatch, dtype, order):
+    monkeypatch.setattr("intervalcert.tables.numpy_rows.CHUNK_CELLS", 20)
+    rng = np.random.default_rng(2)
+    array = np.abs(rng.normal(size=(50, 3)) * 9)
+    array[:10] = np.rint(array[:10])
+    array = array.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype, order=order)
+    np.save(tmp_path / "y.npy", array)
+    eps = Fraction(1, 7)
+    expected = one_by_one([[Fraction(float(x)) for x in row] for row in array], [eps] * 50)
+    assert collected(tmp_path / "y.npy", Radii.all_equal(eps), bfloat16=dtype == "bfloat16") == list(expected)
+    assert certify(BOUNDS, array, eps) == expected
+    assert certify(BOUNDS, array, [eps] * 50) == expected
+    assert certify(BOUNDS, array[:, ::-1][:, ::-1], str(eps)) == expected
+
+
+def test_bfloat16_must_be_said(tmp_path):
+    np.save(tmp_path / "y.npy", np.ones((2, 3), dtype=ml_dtypes.bfloat16))
+    with pytest.raises(InputError, match="--dtype bfloat16"):
+        open_rows(tmp_path / "y.npy", 3)
+    np.save(tmp_path / "z.npy", np.ones((2, 3), dtype=np.float16))
+    with pytest.raises(InputError, match="float16, not bfloat16"):
+        open_rows(tmp_path / "z.npy", 3, bfloat16=True)
+
+
+def test_the_place_of_nan_is_that_in_the_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("intervalcert.tables.numpy_rows.CHUNK_CELLS", 30)
+    array = np.ones((100, 3), dtype=np.float32)
+    array[77, 2] = np.nan
+    np.save(tmp_path / "y.npy", array)
+    with pytest.raises(InputError, match=r"y\.npy: nan in row 77, column 2"):
+        collected(tmp_path / "y.npy", Radii.all_equal(Fraction(0)))
+
+
+def test_a_file_cut_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("intervalcert.tables.numpy_rows.CHUNK_CELLS", 30)
+    np.save(tmp_path / "y.npy", np.ones((10_000, 3)))
+    chunks = open_rows(tmp_path / "y.npy", 3).chunks
+    next(chunks)
+    os.truncate(tmp_path / "y.npy", 1000)
+    with pytest.raises(InputError, match="changed while it was read"):
+        list(chunks)
+
+
+# -- Parquet ---------------------------------------------------------------------------------------------------------
+
+
+def write_parquet(path, **columns):
+    pq.write_table(pa.table(columns), path, row_group_size=7)
+    return path
+
+
+def test_parquet(tmp_path, monkeypatch):
+    """Mixed types, several row groups and batches, integers beyond the floats."""
+    monkeypatch.setattr("intervalcert.tables.parquet_rows.CHUNK_CELLS", 15)
+    rng = np.random.default_rng(3)
+    columns = {
+        "cat": rng.normal(size=40).astype(np.float32),
+        "dog": np.array([*range(39), 2**53 + 1]),
+        "bird": rng.normal(size=40).astype(np.float16),
+    }
+    path = write_parquet(tmp_path / "y.parquet", **columns)
+    rows = [[Fraction(x.item()) for x in row] for row in zip(*columns.values(), strict=True)]
+    assert fractions(read_outputs(path, 3)) == rows
+    eps = Fraction(1, 3)
+    assert collected(path, Radii.all_equal(eps)) == list(one_by_one(rows, [eps] * 40))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16])
+def test_parquet_with_radii(tmp_path, dtype):
+    rng = np.random.default_rng(3)
+    logits, eps = rng.normal(size=(20, 3)), np.abs(rng.normal(size=20) * 3).astype(dtype)
+    path = write_parquet(tmp_path / "y.parquet", a=logits[:, 0], eps=eps, b=logits[:, 1], c=logits[:, 2])
+    rows = [[Fraction(x) for x in row] for row in logits.tolist()]
+    assert collected(path) == list(one_by_one(rows, [Fraction(x) for x in eps.tolist()]))
+
+
+ONE = pa.array([1.0])
+BAD_PARQUET = {
+    "null": ({"a": pa.array([1.0, None]), "b": [1.0, 2.0], "c": [1.0, 2.0]}, ["row 1", "'a'"]),
+    "text": ({"a": ["1"], "b": ONE, "c": ONE}, ["'a'", "string"]),
+    "nested": ({"a": [[1.0]], "b": ONE, "c": ONE}, ["'a'", "list"]),
+    "decimal": ({"a": [decimal.Decimal("1.5")], "b": ONE, "c": ONE}, ["'a'", "decimal"]),
+    "truth": ({"a": [True], "b": ONE, "c": ONE}, ["'a'", "bool"]),
+    "date": ({"a": [dt.date(2020, 1, 1)], "b": ONE, "c": ONE}, ["'a'", "date"]),
+    "two classes": ({"a": ONE, "b": ONE}, ["2 logits", "3 classes"]),
+    "four classes": ({"a": ONE, "b": ONE, "c": ONE, "d": ONE}, ["4 logits", "3 classes"]),
+    "nan": ({"a": ONE, "b": [math.nan], "c": ONE}, ["nan", "row 0, column 1"]),
+    "inf beside a large integer": ({"a": [2**60 + 1], "b": [math.inf], "c": ONE}, ["inf", "row 0, column 1"]),
+    "no rows": ({"a": pa.array([], pa.float32()), "b": pa.array([], pa.float32())}, ["no outputs"]),
+    "radius alone": ({"eps": ONE}, ["no outputs"]),
+    "negative radius": ({"a": ONE, "b": ONE, "c": ONE, "eps": [-0.5]}, ["output 0", "-0.5"]),
+    "nan radius": ({"a": ONE, "b": ONE, "c": ONE, "eps": [math.nan]}, ["nan", "row 0", "eps"]),
+    "null radius": ({"a": ONE, "b": ONE, "c": ONE, "eps": pa.array([None], pa.float64())}, ["row 0", "eps"]),
+}
+
+
+@pytest.mark.parametrize("name", BAD_PARQUET)
+def test_bad_parquet_is_refused(tmp_path, name):
+    columns, phrases = BAD_PARQUET[name]
+    path = write_parquet(tmp_path / "y.parquet", **columns)
+    with pytest.raises(InputError) as refused:
+        collected(path, None if "eps" in columns else Radii.all_equal(Fraction(0)))
+    assert all(phrase in str(refused.value) for phrase in ["y.parquet" if name != "negative radius" else "", *phrases])
+
+
+def test_damaged_parquet_is_refused(tmp_path):
+    good = write_parquet(tmp_path / "y.parquet", a=[1.0, 2.0], b=[2.0, 1.0], c=[0.0, 9.0]).read_bytes()
+    path = tmp_path / "bad.parquet"
+    for data in [b"", b"PAR1", b"1,2,3\n", *(good[:cut] for cut in range(0, len(good) - 1, 97))]:
+        path.write_bytes(data)
+        with pytest.raises(InputError, match=r"bad\.parquet"):
+            collected(path, Radii.all_equal(Fraction(0)))
+    for at in range(0, len(good), 41):
+        path.write_bytes(good[:at] + bytes([good[at] ^ 0x55]) + good[at + 1 :])
+        with contextlib.suppress(InputError):  # it may still be valid; nothing else may happen
+            collected(path, Radii.all_equal(Fraction(0)))
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for use in (lambda: open_rows(tmp_path / "y.parquet", 3), lambda: verdict_sink(tmp_path / "v.parquet").__enter__()):
+        with pytest.raises(UsageError, match=r"pip install 'intervalcert\[parquet\]'"):
+            use()
+
+
+def test_pyarrow_is_imported_only_for_parquet():
+    program = "import sys, intervalcert.cli, intervalcert.batch, intervalcert.api; assert 'pyarrow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+# -- verdicts out ----------------------------------------------------------------------------------------------------
+
+SOME = Verdicts.of([Verdict(i, i % 3, i % 2 == 0, x) for i, x in enumerate([0.5, 0.1, math.inf, 0.0, 1e-7, 123456.75])])
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".npy", ".parquet"])
+@pytest.mark.parametrize("pieces", [1, 2, 6])
+def test_written_in_pieces(tmp_path, ending, pieces):
+    path = tmp_path / f"v{ending}"
+    with verdict_sink(path) as write:
+        for start in range(0, 6, 6 // pieces):
+            write(SOME[start : start + 6 // pieces])
+        assert not path.exists()
+    if ending == ".npy":
+        found = np.load(path)
+    elif ending == ".parquet":
+        table = pq.read_table(path)
+        assert [str(field.type) for field in table.schema] == ["int64", "int32", "bool", "double"]
+        found = {name: table[name].to_numpy() for name in table.column_names}
+    else:
+        lines = path.read_text().splitlines()
+        if ending == ".csv":
+            assert lines.pop(0) == "index,argmax,verdict,radius"
+            records = [dict(zip(("index", "argmax", "verdict", "radius"), x.split(","), strict=True)) for x in lines]
+        else:
+            records = [json.loads(line) for line in lines]
+        assert [float(record["radius"]) for record in records] == SOME.radius.tolist()
+        assert [int(record["argmax"]) for record in records] == SOME.argmax.tolist()
+        assert [record["verdict"] == "certified" for record in records] == SOME.certified.tolist()
+        return
+    for name in ("argmax", "certified", "radius"):
+        assert found[name].tolist() == getattr(SOME, name).tolist()
+    assert found["index"].tolist() == list(range(6))
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl", ".npy", ".parquet"])
+def test_a_failure_in_the_middle_leaves_what_was_there(tmp_path, ending):
+    path = tmp_path / f"v{ending}"
+    path.write_bytes(b"an older result")
+
+    def fail():
+        with verdict_sink(path) as write:
+            write(SOME)
+            raise InputError("later")
+
+    with pytest.raises(InputError, match="later"):
+        fail()
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+    assert path.read_bytes() == b"an older result"
+
+
+# -- labels ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["l.txt", "l.npy"])
+def test_labels_in_pieces(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(text_rows, "BLOCK_BYTES", 20)
+    monkeypatch.setattr("intervalcert.tables.numpy_rows.CHUNK_CELLS", 7)
+    labels = np.random.default_rng(1).integers(0, 3, 100)
+    np.save(tmp_path / "l.npy", labels)
+    (tmp_path / "l.txt").write_text("".join(f"{x}\n" for x in labels))
+    assert read_labels(tmp_path / name, 100, 3) == tuple(labels.tolist())
+    np.save(tmp_path / "y.npy", np.eye(3)[np.arange(100) % 3])
+    rows = open_rows(tmp_path / "y.npy", 3)
+    summary = certify_source(
+        bulk_certifier(BOUNDS),
+        rows,
+        Radii.all_equal(Fraction(0)),
+        labels=source.LabelSource(Path("l"), iter([labels]), 3),
+    )
+    assert (summary.total, summary.certified) == (100, 100)
+    assert summary.right == summary.right_and_certified == int((labels == np.arange(100) % 3).sum())
+    for count in (99, 101):
+        with pytest.raises(InputError, match=f"100 labels, but there are {count} outputs"):
+            read_labels(tmp_path / name, count, 3)
+
+
+# -- the command line ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save_bounds(BOUNDS, "bounds.json")
+    return tmp_path
+
+
+def test_every_format_in_every_format_out(folder, capsys, monkeypatch):
+    """The same numbers as .npy, Parquet and text; the same verdicts as .npy and Parquet."""
+    monkeypatch.setattr("intervalcert.tables.numpy_rows.CHUNK_CELLS", 100)
+    logits = np.random.default_rng(5).normal(size=(200, 3)).astype(np.float32)
+    np.save("y.npy", logits)
+    write_parquet("y.parquet", **{f"y{i}": logits[:, i] for i in range(3)})
+    Path("y.csv").write_text("".join(",".join(str(decimal.Decimal(float(x))) for x in row) + "\n" for row in logits))
+    expected = certify(BOUNDS, logits, "0.1")
+    for name in ("y.npy", "y.parquet", "y.csv"):
+        assert main(["certify", "bounds.json", name, "--eps", "0.1", "--json", "-o", "v.npy"]) == 0
+        assert json.loads(capsys.readouterr().out)["certified"] == expected.certified.sum()
+        assert main(["radius", "bounds.json", name, "-o", "r.parquet"]) == 0
+        found = np.load("v.npy")
+        for column in ("argmax", "certified", "radius"):
+            assert found[column].tolist() == getattr(expected, column).tolist()
+        assert pq.read_table("r.parquet")["radius"].to_pylist() == expected.radius.tolist()
+
+
+def test_bfloat16_on_the_command_line(folder, capsys):
+    array = np.random.default_rng(5).normal(size=(20, 3)).astype(ml_dtypes.bfloat16)
+    np.save("y.npy", array)
+    assert main(["radius", "bounds.json", "y.npy"]) == 3
+    assert "--dtype bfloat16" in capsys.readouterr().err
+    assert main(["radius", "bounds.json", "y.npy", "--dtype", "bfloat16", "-o", "r.npy"]) == 0
+    assert np.load("r.npy")["radius"].tolist() == certify(BOUNDS, array, 0).radius.tolist()
+
+
+PEAK = """
+import sys
+from intervalcert.cli import main
+code = main(sys.argv[1:])
+status = open("/proc/self/status").read().splitlines()
+print(next(line.split()[1] for line in status if line.startswith("VmHWM")))
+sys.exit(code)
+"""
+
+
+def sparse_npy(path, rows):
+    """A table of zeros, 12 bytes a row, that takes no room on the disk."""
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (rows, 3)})
+        file.truncate(file.tell() + 12 * rows)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from /proc")
+def test_memory_does_not_grow_with_the_rows(folder):
+    peaks = []
+    for rows in (600_000, 8_000_000):
+        sparse_npy(folder / "y.npy", rows)
+        argv = [sys.executable, "-c", PEAK, "radius", "bounds.json", "y.npy", "-o", "r.npy"]
+        done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120)
+        peaks.append(int(done.stdout) / 1024)
+        assert (folder / "r.npy").stat().st_size > 20 * rows
+    assert peaks[1] - peaks[0] < 20, peaks
+    assert peaks[1] < 200
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
+@pytest.mark.parametrize("ending", [".csv", ".npy", ".parquet"])
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGKILL", -9)])
+def test_an_interrupted_run_leaves_no_half_file(folder, name, code, ending):
+    """A run over two hundred million rows, interrupted when some are written."""
+    sparse_npy(folder / "y.npy", 200_000_000)
+    argv = [sys.executable, "-m", "intervalcert", "radius", "bounds.json", "y.npy", "-o", f"r{ending}"]
+    process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
+    try:
+        end = time.monotonic() + 60
+        while not any(path.stat().st_size > 10**5 for path in folder.glob(".*.part")):
+            assert time.monotonic() < end
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(getattr(signal, name))
+        assert process.wait(timeout=60) == code
+        assert "Traceback" not in process.stderr.read()
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+    left = {path.name for path in folder.iterdir()} - {"bounds.json", "y.npy"}
+    assert f"r{ending}" not in left
+    assert left == set() or name == "SIGKILL"
+
+
+def test_rows_of_exact_floats_have_no_second_look():
+    with pytest.raises(ValueError, match="no second look"):
+        Rows.of_array(np.ones((1, 3))).lead(0, 0, 1)

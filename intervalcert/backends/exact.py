@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intervalcert.backends.integers import gram, matmul
+from intervalcert.backends.integers import Integers, Limbs, gram, matmul, python_integers
 from intervalcert.errors import UnboundedError
 from intervalcert.protocol import Truth
 from intervalcert.rational import IntegerArray, RationalMatrix
@@ -56,14 +56,18 @@ class ExactScalar:
 
 @dataclass(frozen=True, eq=False)
 class ExactMatrix:
-    """Integers over a common denominator >= 1 (not necessarily in lowest terms)."""
+    """Integers over a common denominator >= 1 (not necessarily in lowest terms): Python's, or limbs after a product."""
 
-    numerators: IntegerArray
+    integers: Integers
     denominator: int
 
     @property
+    def numerators(self) -> IntegerArray:
+        return python_integers(self.integers)
+
+    @property
     def shape(self) -> tuple[int, int]:
-        rows, columns = self.numerators.shape
+        rows, columns = self.integers.shape
         return rows, columns
 
     def __sub__(self, other: ExactMatrix) -> ExactMatrix:
@@ -75,11 +79,11 @@ class ExactMatrix:
         )
 
     def __matmul__(self, other: ExactMatrix) -> ExactMatrix:
-        return ExactMatrix(matmul(self.numerators, other.numerators), self.denominator * other.denominator)
+        return ExactMatrix(matmul(self.integers, other.integers), self.denominator * other.denominator)
 
     def gram(self) -> ExactMatrix:
         rows, columns = self.shape
-        smaller = self.numerators if rows <= columns else self.numerators.T
+        smaller = self.integers if rows <= columns else self.integers.T
         return ExactMatrix(gram(smaller), self.denominator**2)
 
     def divided(self, divisor: ExactScalar) -> ExactMatrix:
@@ -92,12 +96,19 @@ class ExactMatrix:
 
     def scaled(self, exponent: int) -> ExactMatrix:
         if exponent < 0:
-            return ExactMatrix(self.numerators, self.denominator << -exponent)
-        return ExactMatrix(self.numerators << exponent, self.denominator)
+            return ExactMatrix(self.integers, self.denominator << -exponent)
+        shift = min(exponent, _trailing_zeros(self.denominator))
+        if shift == exponent:
+            return ExactMatrix(self.integers, self.denominator >> shift)
+        return ExactMatrix(self.numerators << (exponent - shift), self.denominator >> shift)
 
     def rounded(self, bits: int) -> tuple[ExactMatrix, ExactScalar]:
         # n/d moves to q/2^bits with q = floor(n·2^bits/d + 1/2); the movement is (n·2^bits - q·d) / (d·2^bits).
         d = self.denominator
+        shift = _trailing_zeros(d) - bits
+        if isinstance(self.integers, Limbs) and d == 1 << (shift + bits) and shift > 0:
+            limbs, squares = self.integers.rounded(shift)  # of (n - q·2^shift), over d²
+            return ExactMatrix(limbs, 1 << bits), ExactScalar(Fraction(squares, d**2))
         scaled = self.numerators << bits
         q = (2 * scaled + d) // (2 * d)
         movement = (scaled - q * d).ravel()
@@ -105,15 +116,23 @@ class ExactMatrix:
         return ExactMatrix(q, 1 << bits), ExactScalar(error)
 
     def frobenius_squared(self) -> ExactScalar:
-        flat = self.numerators.ravel()
-        return ExactScalar(Fraction(int(np.dot(flat, flat)), self.denominator**2))
+        if isinstance(self.integers, Limbs):
+            squares = self.integers.sum_of_squares()
+        else:
+            flat = self.integers.ravel()
+            squares = int(np.dot(flat, flat))
+        return ExactScalar(Fraction(squares, self.denominator**2))
 
     def is_zero(self) -> Truth:
-        zero = not np.any(self.numerators)
+        zero = not self.integers.any()
         return Truth.of(proved=zero, refuted=not zero)
 
     def row(self, index: int) -> ExactMatrix:
         return ExactMatrix(self.numerators[index : index + 1], self.denominator)
+
+
+def _trailing_zeros(n: int) -> int:
+    return (n & -n).bit_length() - 1
 
 
 @dataclass(frozen=True)

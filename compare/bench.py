@@ -11,6 +11,7 @@ import math
 import resource
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -21,7 +22,7 @@ import numpy.typing as npt
 
 from compare import pictures
 from compare.harness import Outcome, Setting, table
-from intervalcert import Network, certify, compute_bounds
+from intervalcert import Bounds, Network, certify, compute_bounds, save_bounds
 from intervalcert.backends import get_backend, ladder
 from intervalcert.cholesky import cholesky_upper
 from intervalcert.guesses import Guess
@@ -156,29 +157,59 @@ def growth_exponent(rows: Sequence[dict[str, Any]], name: str) -> float | None:
 
 
 def _certify(setting: Setting) -> list[dict[str, Any]]:
-    """Ordinary float32 logits against the plain formula that a user would write in numpy."""
+    """Ordinary float32 logits against the plain formulas that a user would write in numpy.
+
+    intervalcert finds verdict and radius at once, so each formula is compared with the same run.
+    """
     bounds = compute_bounds(Network.from_arrays(_layers([(64, 100), (10, 64)])), "arb", 8)
     margins = np.array([[float(x) for x in row] for row in bounds.margins.matrix])
     rows = []
     for count in (1_000,) if setting.short else (10_000, 1_000_000):
         logits = np.random.default_rng(4).standard_normal((count, 10)).astype(np.float32) * 4
 
-        def plain(logits: npt.NDArray[np.float32] = logits) -> object:
+        def leads(logits: npt.NDArray[np.float32] = logits) -> tuple[Any, Any, Any]:
             top = np.argmax(logits, axis=1)
-            lead = np.take_along_axis(logits, top[:, None], axis=1) - logits - 0.3 * margins[:, top].T
+            return top, np.take_along_axis(logits, top[:, None], axis=1) - logits, margins[:, top].T
+
+        def verdict() -> object:
+            top, lead, margin = leads()
+            lead = lead - 0.3 * margin
             lead[np.arange(len(lead)), top] = np.inf
             return (lead > 0).all(axis=1)
+
+        def radius() -> object:
+            top, lead, margin = leads()
+            with np.errstate(invalid="ignore"):
+                lead = lead / margin
+            lead[np.arange(len(lead)), top] = np.inf
+            return lead.min(axis=1)
 
         def ours(logits: npt.NDArray[np.float32] = logits) -> object:
             return certify(bounds, logits, "0.3")
 
+        tasks = {"numpy": verdict, "numpy radius": radius, "intervalcert": ours}
+        seconds = interleaved(tasks, 7 if count > 10_000 else 50)
         rows.append(
-            {
-                "outputs": count,
-                "seconds": interleaved({"numpy": plain, "intervalcert": ours}, 1 if count > 10_000 else 3),
-            }
+            {"outputs": count, "seconds": seconds, "exactly": int(certify(bounds, logits, "0.3").exactly.sum())}
         )
+    rows[-1]["streamed"] = _streamed(bounds, 100_000 if setting.short else 5_000_000)
     return rows
+
+
+def _streamed(bounds: Bounds, count: int) -> dict[str, Any]:
+    """Time and peak memory of the command line on a .npy file."""
+    script = (
+        "import sys; from intervalcert.cli import main; from compare.bench import peak_kilobytes; main(sys.argv[1:]);"
+    )
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        save_bounds(bounds, folder / "bounds.json")
+        np.save(folder / "y.npy", np.random.default_rng(5).standard_normal((count, 10), dtype=np.float32) * 4)
+        argv = ["radius", str(folder / "bounds.json"), str(folder / "y.npy"), "-o", str(folder / "r.npy")]
+        start = perf_counter()
+        command = [sys.executable, "-c", script + "print(peak_kilobytes())", *argv]
+        found = subprocess.run(command, check=True, capture_output=True, text=True)
+        return {"outputs": count, "seconds": perf_counter() - start, "MB": int(found.stdout) // 1024}
 
 
 # -- memory ----------------------------------------------------------------------------------------------------------
@@ -256,10 +287,17 @@ def _tables(data: dict[str, Any]) -> list[Any]:
     exponents = {name: growth_exponent(data["shapes"], name) for name in ("numpy", *compared)}
     if None not in exponents.values():
         shapes.add_row("growth: time ~ side^", *(f"{value:.1f}" for value in exponents.values()))
-    certified = table("Certify, float32 logits of 10 classes", "outputs", "plain numpy formula", "intervalcert")
+    certified = table(
+        "Certify, float32 logits of 10 classes", "outputs", "numpy verdict", "numpy radius", "intervalcert"
+    )
     for row in data["certify"]:
-        ours = _ratio(row["seconds"], "intervalcert")
-        certified.add_row(str(row["outputs"]), f"{row['seconds']['numpy']:.4f} s", ours)
+        seconds = row["seconds"]
+        ratios = " and ".join(f"{seconds['intervalcert'] / seconds[name]:.2f}x" for name in ("numpy", "numpy radius"))
+        plain = (f"{seconds[name]:.4f} s" for name in ("numpy", "numpy radius"))
+        certified.add_row(str(row["outputs"]), *plain, f"{seconds['intervalcert']:.4f} s ({ratios})")
+    streamed = data["certify"][-1]["streamed"]
+    rate = f"{streamed['outputs'] / streamed['seconds']:,.0f} outputs/s, peak {streamed['MB']} MB"
+    certified.add_row(str(streamed["outputs"]), "", "", f"{streamed['seconds']:.1f} s, .npy to .npy: {rate}")
     memory = table("Peak memory of a process, 11 steps", "shape", "backend", "MB")
     for row in data["memory"]:
         memory.add_row("{} x {}".format(*row["shape"]), row["backend"], str(row["MB"]))

@@ -17,7 +17,16 @@ import numpy.typing as npt
 
 from intervalcert.certifier import Certifier, Verdict
 from intervalcert.errors import InputError
-from intervalcert.filtering import TILE_CELLS, Bools, Floats, Integers, MarginTables, judge_exact, judge_rounded
+from intervalcert.filtering import (
+    TILE_CELLS,
+    Bools,
+    Floats,
+    Integers,
+    MarginTables,
+    judge_exact,
+    judge_rounded,
+    scratch,
+)
 from intervalcert.protocol import Backend
 from intervalcert.rational import RationalMatrix, RationalVector, shortest_exact
 
@@ -244,10 +253,9 @@ class BulkCertifier:
         if _subnormals_work():
             tables = self._tables.setdefault(rows.places or 0, MarginTables(self._margins, 10 ** (rows.places or 0)))
             step = min(count, max(_LEAST_ROWS, TILE_CELLS // classes))
-            tiles = np.empty((classes, step))
             for start in range(0, count, step):
                 part = slice(start, start + step)
-                tile = tiles[:, : min(step, count - start)]
+                tile = scratch("tile", (classes, min(step, count - start)))
                 tile[...] = rows.values[part].T
                 if rows.places is not None and not np.isfinite(tile).all():
                     raise _not_finite(rows, tile, start)

@@ -16,6 +16,7 @@ and the bounds that are used leave a factor of eight and more for the rest.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -23,7 +24,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["TILE_CELLS", "Judged", "MarginTables", "judge_exact", "judge_rounded"]
+__all__ = ["TILE_CELLS", "Judged", "MarginTables", "judge_exact", "judge_rounded", "scratch"]
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -53,6 +54,19 @@ class Judged:
     radius: Floats
     settled: Bools
     rival: Integers
+
+
+_SCRATCH = threading.local()
+
+
+def scratch(name: str, shape: tuple[int, ...]) -> Floats:
+    """A matrix to work in, kept from call to call in each thread: fresh memory would cost more than the arithmetic."""
+    size = math.prod(shape)
+    kept: Floats | None = getattr(_SCRATCH, name, None)
+    if kept is None or kept.size < size:
+        kept = np.empty(size)
+        setattr(_SCRATCH, name, kept)
+    return kept[:size].reshape(shape)
 
 
 class MarginTables:
@@ -116,9 +130,9 @@ def judge_exact(tables: MarginTables, logits: Floats, eps_lower: Floats | float,
     best, argmax, tied = _winners(logits)
     tables.prepare(argmax)
     with np.errstate(all="ignore"):
-        leads = best - logits
-        quotients = np.take(tables.reciprocal, argmax, axis=1)  # the winner's own becomes 0·inf: fmin leaves it out
-        quotients *= leads
+        quotients, leads = scratch("quotients", logits.shape), scratch("leads", logits.shape)
+        np.take(tables.reciprocal, argmax, axis=1, out=quotients, mode="clip")
+        quotients *= np.subtract(best, logits, out=leads)  # the winner's own becomes 0·inf: fmin leaves it out
         least: Floats = np.fmin.reduce(quotients, axis=0)
         # fl(lead)·fl(1/L) is the quotient within 3u, so one that exceeds `least` by 2^-48 = 32u is truly not the least.
         runner, alone = _first(row <= limit for limit in (least * _CLOSE,) for row in quotients)

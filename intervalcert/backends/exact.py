@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intervalcert.backends.integers import Integers, Limbs, gram, matmul, python_integers
+from intervalcert.backends.integers import Integers, Limbs, gram, product, python_integers
 from intervalcert.errors import UnboundedError
 from intervalcert.protocol import Truth
 from intervalcert.rational import IntegerArray, RationalMatrix
@@ -79,7 +79,7 @@ class ExactMatrix:
         )
 
     def __matmul__(self, other: ExactMatrix) -> ExactMatrix:
-        return ExactMatrix(matmul(self.integers, other.integers), self.denominator * other.denominator)
+        return ExactMatrix(product(self.integers, other.integers), self.denominator * other.denominator)
 
     def gram(self) -> ExactMatrix:
         rows, columns = self.shape

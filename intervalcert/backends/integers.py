@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from intervalcert.rational import IntegerArray
 
-__all__ = ["Integers", "Limbs", "gram", "matmul", "python_integers"]
+__all__ = ["Integers", "Limbs", "gram", "matmul", "product", "python_integers"]
 
 _LIMB = 22
 _BASE = 1 << _LIMB
@@ -103,7 +103,7 @@ def gram(a: Integers) -> Integers:
     return _trimmed(_carried(sums))
 
 
-def matmul(a: Integers, b: Integers) -> Integers:
+def product(a: Integers, b: Integers) -> Integers:
     """The exact product a·b."""
     first, second = _limbs(a), _limbs(b)
     if first is None or second is None or not _summable(first, second):
@@ -118,6 +118,11 @@ def matmul(a: Integers, b: Integers) -> Integers:
             for j, y in enumerate(right):
                 sums[i + j] += (x[:, some] @ y[some]).astype(np.int64)
     return _trimmed(_carried(sums))
+
+
+def matmul(a: IntegerArray, b: IntegerArray) -> IntegerArray:
+    """The exact product a·b of arrays of Python's integers."""
+    return python_integers(product(a, b))
 
 
 def python_integers(a: Integers) -> IntegerArray:

@@ -94,6 +94,19 @@ def test_rounding_contains_a_matrix_whose_entries_all_move_by_half_a_step(diviso
     assert error * abs(scale) < Fraction(3, 2**41) * (1 + Fraction(1, 2**20)), "wider than half a step an entry"
 
 
+@pytest.mark.parametrize("scale", [Fraction(1), Fraction(-1, 4), Fraction(2) ** 70])
+def test_a_difference_adds_the_errors_each_in_its_scale(scale):
+    """E along one entry in both: the difference moves by the sum of both errors, and by no more than that."""
+    (left, first), (right, second) = widened(DIAGONAL, 40), widened(DIAGONAL, 43)
+    found = left.divided(BACKEND.scalar(1 / scale)) - right.divided(BACKEND.scalar(-1 / scale))
+    for sign in (1, -1):
+        member = [[2 * scale * x for x in row] for row in DIAGONAL]
+        member[1][2] += sign * abs(scale) * (first + second)
+        assert distance_squared(found, member) <= parts(found)[2] ** 2
+        member[1][2] += sign * abs(scale) * second
+        assert distance_squared(found, member) > parts(found)[2] ** 2, "the check is vacuous"
+
+
 def test_rounding_where_the_scale_may_be_zero():
     """1/[2^-15, 2^15] is enclosed by a ball around zero, which no error can be divided by."""
     rows = [[Fraction(i + j + 1) for j in range(3)] for i in range(3)]

@@ -150,17 +150,23 @@ class ArbMatrix:
     def shape(self) -> tuple[int, int]:
         return self.centre.mat.nrows(), self.centre.mat.ncols()
 
+    def _unscaled(self) -> tuple[BallMatrix, Ball]:
+        """s·A, and a bound of ||s·E||_F."""
+        if self.scale == 1:
+            return self.centre.mat, self.error
+        with _working(self.bits):
+            return self.centre.mat * self.scale, (self.error * self.scale).abs_upper()
+
     def _balls(self) -> BallMatrix:
         """An `arb_mat` that encloses the set: no entry of E is larger than ||E||_F."""
-        mat = self.centre.mat
+        mat, error = self._unscaled()
         with _working(self.bits):
-            if not self.error.is_zero():
-                mat = mat + _filled(*self.shape, 1) * flint.arb(0, self.error)
-            return mat if self.scale == 1 else mat * self.scale
+            return mat if error.is_zero() else mat + _filled(*self.shape, 1) * flint.arb(0, error)
 
     def __sub__(self, other: ArbMatrix) -> ArbMatrix:
+        (mine, error), (others, further) = self._unscaled(), other._unscaled()
         with _working(self.bits):
-            return ArbMatrix.of(self._balls() - other._balls(), self.bits)
+            return ArbMatrix(_Centre(mine - others, self.bits), flint.arb(1), (error + further).abs_upper())
 
     def __matmul__(self, other: ArbMatrix) -> ArbMatrix:
         with _working(self.bits):

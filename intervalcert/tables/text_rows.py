@@ -12,7 +12,6 @@ declines is read line by line, strictly, with messages that name the line. Both 
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -39,7 +38,7 @@ MAX_LINE_BYTES = 2**22
 _PLAIN = b"0123456789+-.eE,\n"
 _MAX_TOKEN = 64
 """Characters of a number on the fast path."""
-_LONG_EXPONENT = re.compile(rb"[eE][+-]?[0-9]{4}")
+_MAX_EXPONENT = len("e-999")
 _MAX_PLACES, _MAX_UNITS = 22, 2.0**50
 
 _MISSING = {"na", "n/a", "none", "null", "nil", "missing"}
@@ -136,36 +135,22 @@ class _Reader:
 
     def _fast(self, block: _Block, first: int, work: int) -> Rows | None:
         """The rows of a block of plain lines; None, and nothing is wrong yet, if it is not one."""
-        data = block.data.replace(b"\r\n", b"\n").replace(b", ", b",")
+        data = _tidied(block.data)
         if self._classes is None or not data:
             return None
-        data = data if data.endswith(b"\n") else data + b"\n"
         data, radii = _without_common_radius(data, first)
-        if self._carries_radii not in {None, radii is not None} or data.translate(None, _PLAIN):
-            return None
-        bytes_ = np.frombuffer(data, dtype=np.uint8)
-        ends = np.flatnonzero((bytes_ == ord(",")) | (bytes_ == ord("\n")))
-        pattern = np.frombuffer(b"," * (self._classes - 1) + b"\n", dtype=np.uint8)
-        if len(ends) % self._classes or (bytes_[ends].reshape(-1, self._classes) != pattern).any():
-            return None
-        has_exponents = b"e" in data or b"E" in data
-        if np.diff(ends, prepend=-1).max() > _MAX_TOKEN or (has_exponents and _LONG_EXPONENT.search(data)):
-            return None
-        values = _parsed(data.replace(b"\n", b","))
-        if len(values) != len(ends) or not np.isfinite(values).all():
+        found = _numbers(data, self._classes) if self._carries_radii in {None, radii is not None} else None
+        if found is None:
             return None
         self._carries_radii = radii is not None
-        places = None if has_exponents else _places(bytes_, ends)
-        units = values if places is None else np.rint(values * 10.0**places)
-        if places is not None and max(units.max(), -units.min()) < _MAX_UNITS:
-            return Rows(units.reshape(-1, self._classes), places, None, radii, str(self._path), first, work)
+        values, places = found
         lines = cache(lambda: data.split(b"\n"))
 
         def exactly(row: int, columns: Sequence[int]) -> RationalVector:
             cells = lines()[row].decode().split(",")
             return RationalVector.from_decimals([parse_decimal(cells[column]) for column in columns])
 
-        return Rows(values.reshape(-1, self._classes), None, exactly, radii, str(self._path), first, work)
+        return Rows(values, places, None if places is not None else exactly, radii, str(self._path), first, work)
 
     def _strict(self, block: _Block, first: int, work: int) -> Rows | None:
         """The rows of a block, line by line. Raises: InputError, with the line."""
@@ -196,6 +181,15 @@ class _Reader:
         return Rows(np.array(values), None, exactly, own, str(self._path), first, work)
 
 
+def _tidied(data: bytes) -> bytes:
+    """Lines that end with a line feed, without spaces after commas: as in Python's and other notations."""
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n")
+    if b" " in data:
+        data = data.replace(b", ", b",")
+    return data if data.endswith(b"\n") or not data else data + b"\n"
+
+
 def _without_common_radius(data: bytes, first: int) -> tuple[bytes, Radii | None]:
     """Lines that all end with the same radius, without it."""
     _, space, tail = data[: data.index(b"\n")].rpartition(b" ")
@@ -208,6 +202,29 @@ def _without_common_radius(data: bytes, first: int) -> tuple[bytes, Radii | None
     return data.replace(b" " + tail + b"\n", b"\n"), radii
 
 
+def _numbers(data: bytes, classes: int) -> tuple[npt.NDArray[np.float64], int | None] | None:
+    """The values and places (see `Rows`) of lines that hold nothing but so many decimals each; else None."""
+    if data.translate(None, _PLAIN):
+        return None
+    letters = np.frombuffer(data, dtype=np.uint8)
+    ends = np.flatnonzero((letters == ord(",")) | (letters == ord("\n")))
+    pattern = np.frombuffer(b"," * (classes - 1) + b"\n", dtype=np.uint8)
+    if len(ends) % classes or (letters[ends].reshape(-1, classes) != pattern).any():
+        return None
+    values = _parsed(data.replace(b"\n", b","))
+    if len(values) != len(ends) or not np.isfinite(values).all() or np.diff(ends, prepend=-1).max() > _MAX_TOKEN:
+        return None
+    values = values.reshape(-1, classes)
+    if b"e" in data or b"E" in data:
+        exponents = np.flatnonzero((letters == ord("e")) | (letters == ord("E")))
+        return (values, None) if _reach(exponents, ends) <= _MAX_EXPONENT else None
+    places = max(_reach(np.flatnonzero(letters == ord(".")), ends) - 1, 0)
+    if places > _MAX_PLACES:
+        return values, None
+    units = np.rint(values * 10.0**places)
+    return (units, places) if max(units.max(), -units.min()) < _MAX_UNITS else (values, None)
+
+
 def _parsed(numbers: bytes) -> npt.NDArray[np.float64]:
     """The nearest floats of numbers that end with commas; too few of them if one is not a number."""
     with warnings.catch_warnings():
@@ -218,12 +235,12 @@ def _parsed(numbers: bytes) -> npt.NDArray[np.float64]:
             return np.zeros(0)
 
 
-def _places(data: npt.NDArray[np.uint8], ends: npt.NDArray[np.intp]) -> int | None:
-    """The most digits after the point of any number; None if they are too many."""
-    points = np.flatnonzero(data == ord("."))
-    following = ends if len(points) == len(ends) else ends[np.searchsorted(ends, points)]
-    most = int((following - points).max()) - 1 if len(points) else 0
-    return most if most <= _MAX_PLACES else None
+def _reach(marks: npt.NDArray[np.intp], ends: npt.NDArray[np.intp]) -> int:
+    """The largest distance of a mark from the end of its number. Requires: at most one mark in each."""
+    if not len(marks):
+        return 0
+    following = ends if len(marks) == len(ends) else ends[np.searchsorted(ends, marks)]
+    return int((following - marks).max())
 
 
 def _is_header(line: str) -> bool:

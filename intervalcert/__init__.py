@@ -24,6 +24,7 @@ _HOMES = {
     "SoundnessError": "errors",
     "UsageError": "errors",
     "Verdict": "certifier",
+    "Verdicts": "bulk",
     "audit": "api",
     "certified_radius": "api",
     "certify": "api",
@@ -42,6 +43,7 @@ __all__ = [
     "SoundnessError",
     "UsageError",
     "Verdict",
+    "Verdicts",
     "__version__",
     "audit",
     "certified_radius",
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from intervalcert.api import audit, certified_radius, certify, compute_bounds
     from intervalcert.artifacts import Bounds, load_bounds, save_bounds
     from intervalcert.auditing import AuditReport
+    from intervalcert.bulk import Verdicts
     from intervalcert.certifier import Verdict
     from intervalcert.errors import InputError, IntervalcertError, SoundnessError, UsageError
     from intervalcert.loaders import load_model

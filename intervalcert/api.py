@@ -85,7 +85,8 @@ def _radii(eps: Radius | Sequence[Radius] | npt.NDArray[np.floating], count: int
         return Radii.all_equal(as_fraction(eps))
     if len(eps) != count:
         raise InputError(f"{count} outputs, but {len(eps)} radii")
-    if isinstance(eps, np.ndarray) and eps.dtype.kind == "f" and eps.dtype.itemsize <= 8 and np.isfinite(eps).all():
+    plain = isinstance(eps, np.ndarray) and eps.ndim == 1 and eps.dtype.kind == "f" and eps.dtype.itemsize <= 8
+    if isinstance(eps, np.ndarray) and plain and np.isfinite(eps).all():
         return Radii.of_floats(eps.astype(np.float64))
     return Radii.of([as_fraction(x) for x in eps])
 

@@ -27,7 +27,7 @@ class Verdict:
 
     radius: a float strictly below the supremum of the radii at which the output is certified, so that certifying at
     exactly this radius succeeds; 0.0 if there is none, inf if nothing can change the winner.
-    exactly: whether the filter could not tell and exact rationals decided.
+    exactly: whether the filter could not tell and exact rationals decided. (Equal verdicts may differ in this.)
     """
 
     index: int

@@ -25,6 +25,7 @@ NAMES = [
     "SoundnessError",
     "UsageError",
     "Verdict",
+    "Verdicts",
     "__version__",
     "audit",
     "certified_radius",
@@ -273,13 +274,15 @@ def test_certified_radius_is_the_radius_of_the_verdicts(bounds):
             1j,
             b"0.1",
         ),
-        *({}, [], [1, 2], [None], object, np.datetime64("2020-01-01"), [[1]]),
+        *({}, [], [1, 2], [None], object, np.datetime64("2020-01-01"), [[1]], np.array([[0.5]]), np.array([np.nan])),
+        *(np.array([-0.5]), np.array([True]), np.array([0.5, 0.5])),
     ],
     ids=repr,
 )
 def test_a_wrong_radius_is_refused(bounds, eps):
-    with pytest.raises(InputError):
-        certify(bounds, [[3.0, 1.0]], eps)
+    for outputs in ([[3.0, 1.0]], np.array([[3.0, 1.0]])):
+        with pytest.raises(InputError):
+            certify(bounds, outputs, eps)
 
 
 @pytest.mark.parametrize(

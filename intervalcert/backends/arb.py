@@ -8,6 +8,7 @@ by a ball around zero gives nan. So balls never leave this module bare.
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -15,6 +16,7 @@ from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any
 
 import flint
+import numpy as np
 
 from intervalcert.errors import UnboundedError
 from intervalcert.protocol import Truth
@@ -259,6 +261,9 @@ words: 4 ms for a product of 128 x 128, against 10 ms beyond."""
 _FEW = 4
 """So many entries are always moved sharply: for them that costs nothing."""
 
+_BYTES = 128
+"""What an entry takes while a matrix is made and multiplied with its transpose: two balls of 48, and integers."""
+
 
 @lru_cache(maxsize=4)
 def _filled(rows: int, columns: int, value: int) -> BallMatrix:
@@ -295,6 +300,7 @@ class ArbBackend:
             return ArbScalar(ball, self.working_bits)
 
     def matrix(self, data: RationalMatrix) -> ArbMatrix:
+        np.empty(math.prod(data.shape) * _BYTES, np.uint8)  # where memory is short, this raises; FLINT would end the process
         with _working(self.working_bits):
             mat = flint.arb_mat(flint.fmpz_mat(data.numerators.tolist()))
             if data.denominator != 1:

@@ -195,7 +195,7 @@ def test_norms_are_narrow():
     random = Random(5)
     weights = RationalMatrix.from_integers([[random.randint(-(2**24), 2**24) for _ in range(48)] for _ in range(48)])
     reference = norm_upper(ExactBackend(64).matrix(weights), ExactBackend(64), 11)[0].upper()
-    for backend, bits in ((BACKEND, 36), (BACKEND.refined(), 62)):
+    for backend, bits in ((BACKEND, 47), (BACKEND.refined(), 62)):
         found = norm_upper(backend.matrix(weights), backend, 11)[0]
         assert found.lower() <= reference <= found.upper()
         assert found.upper() - found.lower() <= reference / 2**bits

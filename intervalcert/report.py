@@ -70,9 +70,7 @@ def bounds_tables(bounds: Bounds) -> Group:
     if notes:
         parts.append(Text("Recomputed because:\n  " + "\n  ".join(notes)))
     names, method = ", ".join(source.name for source in bounds.sources), bounds.method
-    parts.append(
-        Text(f"Bounds of {names} over the reals, L2 distance of inputs, {method.margins} of norms")
-    )
+    parts.append(Text(f"Bounds of {names} over the reals, L2 distance of inputs, {method.margins} of norms"))
     return Group(*parts)
 
 

@@ -298,3 +298,18 @@ def test_a_link_stays_a_link(tmp_path):
     save_bounds(compute_bounds(small(), "exact", 1), link)
     assert link.is_symlink()
     assert load_bounds(target).classes == 3
+
+
+def test_a_file_of_version_1_is_still_read(tmp_path):
+    """It knew Gram iteration alone, and did not say so."""
+    network = Network.from_arrays([np.array([[1.0, 2.0], [3.0, 4.0]]), np.eye(2)])
+    bounds, data = saved(tmp_path, network)
+    data["version"] = 1
+    for layer in data["layers"]:
+        del layer["method"]
+    (tmp_path / "old.json").write_text(json.dumps(data))
+    assert load_bounds(tmp_path / "old.json").layers == bounds.layers
+    data["version"] = 2
+    (tmp_path / "damaged.json").write_text(json.dumps(data))
+    with pytest.raises(InputError, match="method"):
+        load_bounds(tmp_path / "damaged.json")

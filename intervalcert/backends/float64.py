@@ -379,7 +379,7 @@ def arithmetic_fault() -> str | None:
                 return "sums are not rounded to nearest"
             if (sign * left @ one != sign * nearest).any():
                 return "BLAS does not round to nearest"
-    # Where subnormal numbers are read as zero, comparisons of floats do so too: their bits are compared. η has the bits 1.
+    # Where subnormal numbers are read as zero, comparisons do so too: so their bits are compared. Those of η are 1.
     if (_bits(tiny * tiny) != 1).any() or (_bits(np.diag(tiny[0]) @ tiny) != 1).any():
         return "numbers below 2^-1022 are flushed to zero"
     if (_bits(least + least) != 2).any() or (_bits(np.eye(64) @ least) != 1).any():

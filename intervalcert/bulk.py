@@ -27,6 +27,7 @@ from intervalcert.filtering import (
     judge_rounded,
     scratch,
 )
+from intervalcert.machine import arithmetic_fault
 from intervalcert.protocol import Backend
 from intervalcert.rational import RationalMatrix, RationalVector, shortest_exact
 
@@ -235,6 +236,7 @@ class BulkCertifier:
         self.one_by_one = Certifier(margins, (exact,))
         self._margins = margins
         self._tables: dict[int, MarginTables] = {}
+        self._trusted = arithmetic_fault() is None  # else floats decide nothing
 
     def verdicts(self, rows: Rows, radii: Radii, *, with_radius: bool = True) -> Verdicts:
         """A verdict per row. Without `with_radius` a radius may be left at 0: logits in text then cost much less.
@@ -250,15 +252,15 @@ class BulkCertifier:
         certified, settled = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
         judge = judge_rounded if rows.places is None else judge_exact
         by_rival = rows.places is None and with_radius
-        if _subnormals_work():
-            tables = self._tables.setdefault(rows.places or 0, MarginTables(self._margins, 10 ** (rows.places or 0)))
-            step = min(count, max(_LEAST_ROWS, TILE_CELLS // classes))
-            for start in range(0, count, step):
-                part = slice(start, start + step)
-                tile = scratch("tile", (classes, min(step, count - start)))
-                tile[...] = rows.values[part].T
-                if rows.places is not None and not np.isfinite(tile).all():
-                    raise _not_finite(rows, tile, start)
+        tables = self._tables.setdefault(rows.places or 0, MarginTables(self._margins, 10 ** (rows.places or 0)))
+        step = min(count, max(_LEAST_ROWS, TILE_CELLS // classes))
+        for start in range(0, count, step):
+            part = slice(start, start + step)
+            tile = scratch("tile", (classes, min(step, count - start)))
+            tile[...] = rows.values[part].T
+            if rows.places is not None and not np.isfinite(tile).all():
+                raise _not_finite(rows, tile, start)
+            if self._trusted:
                 found = judge(tables, tile, *radii.ends(part))
                 argmax[part], rival[part], radius[part] = found.argmax, found.rival, found.radius
                 certified[part], settled[part] = found.certified, found.rival >= 0 if by_rival else found.settled
@@ -284,9 +286,3 @@ def _not_finite(rows: Rows, tile: Floats, start: int) -> InputError:
     row, column = np.argwhere(~np.isfinite(tile.T))[0].tolist()
     place = f"row {rows.first + start + row}, column {column}"
     return InputError(f"{rows.what}: {tile[column, row]} in {place}; every number must be finite")
-
-
-def _subnormals_work() -> bool:
-    """Not if some library has told the processor to take the smallest floats for 0: then floats decide nothing."""
-    single, double = np.array([1e-45], dtype=np.float32), np.array([5e-324])
-    return bool((single.astype(np.float64) > 0).all() and (double + double > double).all())

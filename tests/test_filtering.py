@@ -339,10 +339,12 @@ def test_negative_radii_are_refused_with_their_place():
 
 
 def test_where_the_processor_drops_subnormals_floats_decide_nothing(monkeypatch):
-    monkeypatch.setattr("intervalcert.bulk._subnormals_work", lambda: False)
+    monkeypatch.setattr("intervalcert.bulk.arithmetic_fault", lambda: "broken")
     found = verdicts(symmetric([Fraction(1)] * 3), np.array([[3.0, 1.0, 0.0]]), Fraction(1))
     assert found.exactly.all()
     assert found == [Verdict(0, 0, True, float_below(Fraction(2)))]
+    with pytest.raises(InputError, match="nan in row 0, column 0"):
+        verdicts(symmetric([Fraction(1)] * 3), np.array([[np.nan, 1.0, 0.0]]), Fraction(1))
 
 
 # -- the sequence of verdicts ----------------------------------------------------------------------------------------

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from intervalcert import Network, compute_bounds
 from intervalcert.backends import float64, get_backend, ladder
-from intervalcert.backends.float64 import Float64Matrix, Float64Scalar, arithmetic_fault
+from intervalcert.backends.float64 import Float64Matrix, Float64Scalar
 from intervalcert.backends.integers import matmul
 from intervalcert.errors import UnboundedError
 from intervalcert.layerwise import Plan, layer_bound
+from intervalcert.machine import arithmetic_fault, product_fault
 from intervalcert.network import exact_matrix
 from intervalcert.rational import RationalMatrix
 
@@ -195,14 +196,15 @@ def test_scalars_are_rounded_outward_at_any_size():
 
 def test_this_machine_is_as_the_proof_assumes():
     assert arithmetic_fault() is None
+    assert product_fault() is None
 
 
 CHANGED = """
 import ctypes, ctypes.util, platform, sys
 libm = ctypes.CDLL(ctypes.util.find_library("m"))
 import numpy as np
-from intervalcert import Network, compute_bounds
-from intervalcert.backends.float64 import arithmetic_fault
+from intervalcert import Network, certify, compute_bounds
+from intervalcert.machine import arithmetic_fault, product_fault
 network = Network.from_arrays([np.eye(3) / 3, np.eye(3)])
 what = sys.argv[1]
 assert arithmetic_fault() is None
@@ -215,7 +217,10 @@ if what == "flush":
 else:
     libm.fesetround(int(sys.argv[2], 16))
 print(arithmetic_fault())
-layers = compute_bounds(network, "float64", 3).layers
+print(product_fault())
+bounds = compute_bounds(network, "float64", 3)
+layers = bounds.layers
+assert all(verdict.exactly for verdict in certify(bounds, np.eye(3), "0.1"))
 print(layers[0].computed_by, "|", layers[0].refused[0] if layers[0].refused else "")
 """
 
@@ -238,8 +243,9 @@ print(layers[0].computed_by, "|", layers[0].refused[0] if layers[0].refused else
 def test_a_process_with_other_arithmetic_is_found_out(what, code, fault):
     """Then float64 refuses, arb answers, and the result says why."""
     run = subprocess.run([sys.executable, "-c", CHANGED, what, code], capture_output=True, text=True, check=True)
-    first, second = run.stdout.splitlines()
+    first, product, second = run.stdout.splitlines()
     assert fault in first
+    assert fault.split()[-1] in product
     by, reason = second.split(" | ")
     assert by.startswith("arb")
     assert "cannot be trusted in this process" in reason

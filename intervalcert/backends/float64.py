@@ -2,7 +2,7 @@
 
 A matrix value is a ball in the Frobenius norm,    { (C + D)·2^e : ||D||_F <= radius },
 with a float64 array C, an integer e, and a float. What is assumed of the machine: IEEE-754 binary64, rounding to
-nearest, gradual underflow (`arithmetic_fault` tests all three before anything is computed), and a BLAS whose products
+nearest, gradual underflow (`machine` tests all three before anything is computed), and a BLAS whose products
 are sums of products, in any order, with or without FMA (not a Strassen-like scheme). Then, with u = 2^-53, η = 2^-1074:
 
 * one operation:   |fl(x∘y) - x∘y| <= u·|fl(x∘y)| + η/2, and without the η for sums, which never underflow;
@@ -28,13 +28,14 @@ import numpy as np
 import numpy.typing as npt
 
 from intervalcert.errors import UnboundedError
+from intervalcert.machine import arithmetic_fault, product_fault
 from intervalcert.protocol import Truth
 from intervalcert.rational import RationalMatrix, dyadic_value, round_down, round_up
 
 if TYPE_CHECKING:
     from intervalcert.protocol import Backend, Matrix, Scalar
 
-__all__ = ["Float64Backend", "Float64Matrix", "Float64Scalar", "arithmetic_fault"]
+__all__ = ["Float64Backend", "Float64Matrix", "Float64Scalar"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -360,43 +361,14 @@ def _movement(entries: int, bits: int) -> Float64Scalar:
     return Float64Scalar.around(Fraction(0), Fraction(entries, 4 ** (bits + 1)))
 
 
-# -- the machine -------------------------------------------------------------------------------------------------------
-
-
-def arithmetic_fault() -> str | None:
-    """What this process does otherwise than the proofs assume; None if nothing is found.
-
-    Rounding modes and flushing of subnormal numbers are settings of a thread that any library may change. Tested are
-    Python's floats, numpy's loops and BLAS, the last on matrices large enough to be shared out among its threads.
-    """
-    one, tiny, least = (np.full((64, 64), x) for x in (1.0, 2.0**-537, _ETA))
-    # 1 + y and what it rounds to: a tie goes to the even neighbour; the last is wrong if rounded twice, as on an x87.
-    for y, nearest in ((_U, 1.0), (0.75 * _U, 1.0), (1.5 * _U, 1.0 + 2 * _U), (_U + _U / 2**12, 1.0 + 2 * _U)):
-        left = np.zeros((64, 64))
-        left[:, 0], left[:, 1] = 1.0, y
-        for sign in (1.0, -1.0):
-            if sign + sign * y != sign * nearest or (sign * one + sign * y != sign * nearest).any():
-                return "sums are not rounded to nearest"
-            if (sign * left @ one != sign * nearest).any():
-                return "BLAS does not round to nearest"
-    # Where subnormal numbers are read as zero, comparisons do so too: so their bits are compared. Those of η are 1.
-    if (_bits(tiny * tiny) != 1).any() or (_bits(np.diag(tiny[0]) @ tiny) != 1).any():
-        return "numbers below 2^-1022 are flushed to zero"
-    if (_bits(least + least) != 2).any() or (_bits(np.eye(64) @ least) != 1).any():
-        return "numbers below 2^-1022 are read as zero"
-    return None
-
-
-def _bits(x: Floats) -> npt.NDArray[np.int64]:
-    return x.view(np.int64)
-
-
 @dataclass(frozen=True)
 class Float64Backend:
     """float64 with a priori error bounds. `prec` is the grid of the mathematics; the arithmetic has 53 bits, always."""
 
     prec: int
-    _fault: str | None = field(default_factory=arithmetic_fault, init=False, repr=False, compare=False)
+    _fault: str | None = field(
+        default_factory=lambda: arithmetic_fault() or product_fault(), init=False, repr=False, compare=False
+    )
 
     name = "float64"
     working_bits = BITS

@@ -252,7 +252,7 @@ class BulkCertifier:
         certified, settled = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
         judge = judge_rounded if rows.places is None else judge_exact
         by_rival = rows.places is None and with_radius
-        tables = self._tables.setdefault(rows.places or 0, MarginTables(self._margins, 10 ** (rows.places or 0)))
+        tables = self._tables_for(rows.places or 0)
         step = min(count, max(_LEAST_ROWS, TILE_CELLS // classes))
         for start in range(0, count, step):
             part = slice(start, start + step)
@@ -271,6 +271,11 @@ class BulkCertifier:
             verdict = self.one_by_one.verdict(rows.row(index), radii.exact(index), rows.first + index)
             argmax[index], radius[index], certified[index] = verdict.argmax, verdict.radius, verdict.certified
         return Verdicts(np.arange(rows.first, rows.first + count), argmax, certified, radius, ~settled)
+
+    def _tables_for(self, places: int) -> MarginTables:
+        if places not in self._tables:
+            self._tables[places] = MarginTables(self._margins, 10**places)
+        return self._tables[places]
 
     def _against(self, lead: int, unit: int, argmax: int, rival: int, eps: Fraction) -> tuple[bool, float]:
         """Verdict and radius of an output whose supremum is x = (lead/unit)/L, with its rival alone."""

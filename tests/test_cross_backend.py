@@ -806,10 +806,10 @@ COARSE = ((16, 0), (16, 1), (16, 3), (24, 2))
 """(prec, iterations): few bits, so that one forgotten rounding is a large part of the result."""
 
 
-def law_over_corpus(name: str) -> Iterator[str]:
+def law_over_corpus(name: str, which: str = "alone") -> Iterator[str]:
     for network in fixed_networks():
         for prec, iterations in COARSE:
-            yield from law_violations(network, chosen_rungs(name, prec, "alone"), iterations) or ()
+            yield from law_violations(network, chosen_rungs(name, prec, which), iterations) or ()
 
 
 def truth_over_corpus() -> Iterator[str]:
@@ -876,7 +876,10 @@ def test_control_rounding_that_does_not_widen(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_control_rounding_that_forgets_the_movement(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The moved entries are enclosed, but the movement is said to be zero."""
+    """The moved entries are enclosed, but the movement is said to be zero.
+
+    On a rung that widens, the widening mostly makes up for it: arb is convicted on the one that moves entries sharply.
+    """
     arb, float64, generic = ArbMatrix.rounded, Float64Matrix.rounded, GenericMatrix.rounded
     monkeypatch.setattr(ArbMatrix, "rounded", lambda self, bits: (arb(self, bits)[0], _no_rounding_arb(self, bits)[1]))
     monkeypatch.setattr(
@@ -885,8 +888,8 @@ def test_control_rounding_that_forgets_the_movement(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(
         GenericMatrix, "rounded", lambda self, bits: (generic(self, bits)[0], _no_rounding_generic(self, bits)[1])
     )
-    for name in INTERVALS:
-        assert any("below the exact" in violation for violation in law_over_corpus(name)), name
+    for name, which in (("arb", "refined"), ("float64", "alone"), ("mpmath", "alone")):
+        assert any("below the exact" in violation for violation in law_over_corpus(name, which)), name
 
 
 def test_control_interval_roots_rounded_down(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -213,7 +213,7 @@ class ArbMatrix:
             # Half a step per entry, squared and summed: rows·columns·4^-(bits+1).
             most = _ball(Fraction(rows * columns, 4 ** (bits + 1)))
             between = ArbScalar(flint.arb(0).union(most), self.bits)
-            if self.bits < 4 * bits and rows * columns > _FEW:
+            if self.bits < 4 * bits:
                 if self.scale.contains(0):
                     return ArbMatrix.of(self._balls(), self.bits).rounded(bits)
                 error = self.error + most.sqrt() / self.scale.abs_lower()
@@ -257,9 +257,6 @@ class ArbMatrix:
 _WORD = 61
 """The bits below the largest entry that `gram` keeps, at least. One more still fits what FLINT multiplies as machine
 words: 4 ms for a product of 128 x 128, against 10 ms beyond."""
-
-_FEW = 4
-"""So many entries are always moved sharply: for them that costs nothing."""
 
 _BYTES = 128
 """What an entry takes while a matrix is made and multiplied with its transpose: two balls of 48, and integers."""

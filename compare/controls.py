@@ -8,13 +8,12 @@ from fractions import Fraction
 from unittest.mock import patch
 
 from intervalcert import Network, cholesky
-from intervalcert import norms as core
 from intervalcert.backends.exact import ExactBackend, ExactMatrix, ExactScalar
-from intervalcert.backends.generic import GenericMatrix
+from intervalcert.backends.generic import GenericMatrix, hull_of_roots
 from intervalcert.layerwise import Plan
 from intervalcert.lipschitz import NetworkBounds, network_bounds
 from intervalcert.protocol import Truth
-from intervalcert.rational import RationalMatrix, RationalVector
+from intervalcert.rational import RationalMatrix, RationalVector, sqrt_lower
 
 __all__ = ["BOUND_CONTROLS", "VERDICT_CONTROLS"]
 
@@ -77,6 +76,9 @@ class _TruncatingBackend:
 
     def hull(self, lower: Fraction, upper: Fraction) -> _Truncated:
         return self.scalar((lower + upper) / 2)
+
+    def sqrt_upper(self, x: _Truncated) -> _Truncated:
+        return hull_of_roots(x, self)
 
     def matrix(self, data: RationalMatrix) -> GenericMatrix[_Truncated]:
         return GenericMatrix.of(self, data)
@@ -144,7 +146,7 @@ def _without_widening(network: Network, prec: int, plan: Plan) -> NetworkBounds:
 
 
 def _roots_from_below(network: Network, prec: int, plan: Plan) -> NetworkBounds:
-    with patch.object(core, "sqrt_upper", core.sqrt_lower):
+    with patch.object(ExactBackend, "sqrt_upper", lambda self, x: ExactScalar(sqrt_lower(x.value, self.prec))):
         return _run(network, ExactBackend(prec), plan)
 
 

@@ -19,8 +19,7 @@ import numpy.typing as npt
 from compare.corpus import MODELS, bundled, halved_and_doubled, seed_networks, small_model
 from compare.harness import Outcome, Setting, table
 from intervalcert import Bounds, Network, certify, compute_bounds
-from intervalcert.norms import sqrt_lower
-from intervalcert.rational import RationalMatrix, decimal_lower, decimal_upper, format_exact
+from intervalcert.rational import RationalMatrix, decimal_lower, decimal_upper, format_exact, sqrt_lower
 
 __all__ = ["BOUNDS", "FIGURES", "GUARDED", "NORMS", "TIES", "certified", "exact_logits", "run"]
 

@@ -7,7 +7,7 @@ L·Lᵀ ~ c·I - G; how near it is can be computed, on any number system, with t
 from __future__ import annotations
 
 from intervalcert.guesses import Factor
-from intervalcert.norms import frobenius_upper, sqrt_upper_of
+from intervalcert.norms import frobenius_upper
 from intervalcert.protocol import Backend, Matrix, S
 
 __all__ = ["cholesky_upper"]
@@ -29,4 +29,4 @@ def cholesky_upper(matrix: Matrix[S], factor: Factor, backend: Backend[S]) -> S:
     measured here instead: what a broken library returns is only a bad guess, and every number system can check it.)
     """
     residual = backend.matrix(factor.identity) - matrix.gram() - backend.matrix(factor.triangle).gram()
-    return sqrt_upper_of(backend.scalar(factor.shift) + frobenius_upper(residual, backend), backend)
+    return backend.sqrt_upper(backend.scalar(factor.shift) + frobenius_upper(residual, backend))

@@ -6,14 +6,13 @@ tight: it is applied not to M but to a high power of its Gram matrix, and roots 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Literal
 
 from intervalcert.errors import UndecidedError
 from intervalcert.protocol import Backend, Matrix, S, Scalar
-from intervalcert.rational import dyadic_value
+from intervalcert.rational import dyadic_value, sqrt_lower
 
 __all__ = [
     "AUTO_GAIN",
@@ -22,9 +21,6 @@ __all__ = [
     "frobenius_upper",
     "norm_lower",
     "norm_upper",
-    "sqrt_lower",
-    "sqrt_upper",
-    "sqrt_upper_of",
 ]
 
 Iterations = int | Literal["auto"]
@@ -35,65 +31,10 @@ MAX_ITERATIONS = 40
 AUTO_GAIN = Fraction(1, 100_000)
 """`auto` stops when a step lowers the bound by less than this part of it. The excess left is then about as much."""
 
-_ZERO = Fraction(0)
-
-
-# -- square roots ----------------------------------------------------------------------------------------------------
-
-
-def sqrt_upper(x: Fraction, bits: int) -> Fraction:
-    """The least dyadic with a `bits`-bit mantissa that is >= sqrt(x).
-
-    Guarantees: result² >= x; result <= sqrt(x)·(1 + 2^(1-bits)), at any scale; monotone in x; exact if sqrt(x) is
-    itself such a dyadic; 0 at 0.
-    Requires: x >= 0 (ValueError otherwise).
-
-    Proof. Choose e so that q = x/4^e has a root of `bits` bits, i.e. 4^(bits-1) <= q < 4^bits. The least integer m with
-    m² >= q is the least with m² >= ceil(q), which is isqrt(ceil(q) - 1) + 1, `isqrt` being the integer floor of the
-    root. m·2^e is then the least element, above sqrt(x), of a set that does not depend on x: hence monotone.
-    """
-    floor, exact, e = _normalised(x, bits)
-    return dyadic_value(math.isqrt(floor - exact) + 1, e) if floor else Fraction(0)
-
-
-def sqrt_lower(x: Fraction, bits: int) -> Fraction:
-    """The greatest dyadic with a `bits`-bit mantissa that is <= sqrt(x). Requires: x >= 0."""
-    floor, _, e = _normalised(x, bits)
-    return dyadic_value(math.isqrt(floor), e)
-
-
-def _normalised(x: Fraction, bits: int) -> tuple[int, bool, int]:
-    """(floor(q), whether q is an integer, e) with x = q·4^e and 4^(bits-1) <= q < 4^bits; all zero for x = 0."""
-    top, bottom = x.numerator, x.denominator
-    if top <= 0:
-        if top:
-            raise ValueError(f"the square root of a negative number: {x}")
-        return 0, True, 0
-    # x lies between 2^(s-1) and 2^(s+1): q is at most a factor of 4 too small.
-    e = (top.bit_length() - bottom.bit_length()) // 2 + 1 - bits
-    while True:
-        floor, rest = divmod(top << max(-2 * e, 0), bottom << max(2 * e, 0))
-        if floor.bit_length() >= 2 * bits - 1:
-            return floor, not rest, e
-        e -= 1
-
-
-def sqrt_upper_of(x: S, backend: Backend[S]) -> S:
-    """`sqrt_upper` as an operation on sets: it is monotone, so the hull of its values at the ends encloses them all.
-
-    The sets here are sums of squares and products of non-negative numbers. An enclosure may stick out below zero; the
-    values that it encloses do not, so the part below zero may be cut off.
-    """
-    low, high = x.lower(), x.upper()
-    return backend.hull(
-        sqrt_upper(low if low.numerator > 0 else _ZERO, backend.prec),
-        sqrt_upper(high if high.numerator > 0 else _ZERO, backend.prec),
-    )
-
 
 def frobenius_upper(matrix: Matrix[S], backend: Backend[S]) -> S:
     """`sqrt_upper` of the sum of squares: at least ||M||_F, hence at least ||M||."""
-    return sqrt_upper_of(matrix.frobenius_squared(), backend)
+    return backend.sqrt_upper(matrix.frobenius_squared())
 
 
 # -- from above ------------------------------------------------------------------------------------------------------
@@ -175,8 +116,8 @@ def _unwound(steps: Sequence[tuple[S, S]], last: Matrix[S], backend: Backend[S])
     moved_squared = moved = None
     for scale, squared in reversed(steps):
         if moved is None or squared is not moved_squared:  # interval backends give the same bound at every step
-            moved_squared, moved = squared, sqrt_upper_of(squared, backend)
-        v = sqrt_upper_of(scale * (v + moved), backend)
+            moved_squared, moved = squared, backend.sqrt_upper(squared)
+        v = backend.sqrt_upper(scale * (v + moved))
     return v
 
 

@@ -147,5 +147,12 @@ class Backend(Protocol[S]):
     def hull(self, lower: Fraction, upper: Fraction, /) -> S:
         """A set that contains [lower, upper]. Requires: lower <= upper."""
 
+    def sqrt_upper(self, x: S, /) -> S:
+        """A set that contains `rational.sqrt_upper` of every member, rounded up to `prec` bits.
+
+        It is asked for sums of squares and products of non-negative numbers. An enclosure of those may stick out below
+        zero; the numbers do not, so the part below zero counts as zero.
+        """
+
     def matrix(self, data: RationalMatrix, /) -> Matrix[S]:
         """A set that contains the matrix `data`."""

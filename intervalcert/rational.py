@@ -5,7 +5,8 @@ its binary value, a decimal is what it says. Nothing in this module approximates
 
 * parsing:   `parse_rational`, `parse_decimal`, `as_fraction` — bounded, so that ``1e999999999`` cannot eat the machine
 * holding:   `RationalMatrix`, integers over one common denominator
-* rounding:  `round_up`, `round_down` to p-bit dyadics; `float_below`; `decimal_upper`, `decimal_lower` for people
+* rounding:  `round_up`, `round_down` to p-bit dyadics, `sqrt_upper`, `sqrt_lower` for roots; `float_below`;
+             `decimal_upper`, `decimal_lower` for people
 * writing:   `format_exact`, read back by `parse_rational`
 """
 
@@ -47,9 +48,12 @@ __all__ = [
     "parse_decimal",
     "parse_rational",
     "plain_array",
+    "root_upper",
     "round_down",
     "round_up",
     "shortest_exact",
+    "sqrt_lower",
+    "sqrt_upper",
 ]
 
 IntegerArray = npt.NDArray[np.object_]
@@ -227,6 +231,47 @@ def _fits(x: Fraction, bits: int) -> bool:
     """Whether x is a dyadic with a mantissa of at most so many bits, as a glance tells (0 is)."""
     bottom = x.denominator
     return x.numerator.bit_length() <= bits and bottom & (bottom - 1) == 0
+
+
+def sqrt_upper(x: Fraction, bits: int) -> Fraction:
+    """The least dyadic with a `bits`-bit mantissa that is >= sqrt(x).
+
+    Guarantees: result² >= x; result <= sqrt(x)·(1 + 2^(1-bits)), at any scale; monotone in x; exact if sqrt(x) is
+    itself such a dyadic; 0 at 0.
+    Requires: x >= 0 (ValueError otherwise).
+
+    Proof. Choose e so that q = x/4^e has a root of `bits` bits, i.e. 4^(bits-1) <= q < 4^bits. The least integer m with
+    m² >= q is the least with m² >= ceil(q), which is isqrt(ceil(q) - 1) + 1, `isqrt` being the integer floor of the
+    root. m·2^e is then the least element, above sqrt(x), of a set that does not depend on x: hence monotone.
+    """
+    return dyadic_value(*root_upper(x.numerator, x.denominator, bits))
+
+
+def root_upper(top: int, bottom: int, bits: int) -> tuple[int, int]:
+    """(m, e) with m·2^e = sqrt_upper(top/bottom, bits)."""
+    floor, exact, e = _normalised(top, bottom, bits)
+    return (math.isqrt(floor - exact) + 1, e) if floor else (0, 0)
+
+
+def sqrt_lower(x: Fraction, bits: int) -> Fraction:
+    """The greatest dyadic with a `bits`-bit mantissa that is <= sqrt(x). Requires: x >= 0."""
+    floor, _, e = _normalised(x.numerator, x.denominator, bits)
+    return dyadic_value(math.isqrt(floor), e)
+
+
+def _normalised(top: int, bottom: int, bits: int) -> tuple[int, bool, int]:
+    """(floor(q), whether q is an integer, e) with x = top/bottom = q·4^e and 4^(bits-1) <= q < 4^bits; zeros for 0."""
+    if top <= 0:
+        if top:
+            raise ValueError(f"the square root of a negative number: {top}/{bottom}")
+        return 0, True, 0
+    # x lies between 2^(s-1) and 2^(s+1): q is at most a factor of 4 too small.
+    e = (top.bit_length() - bottom.bit_length()) // 2 + 1 - bits
+    while True:
+        floor, rest = divmod(top << max(-2 * e, 0), bottom << max(2 * e, 0))
+        if floor.bit_length() >= 2 * bits - 1:
+            return floor, not rest, e
+        e -= 1
 
 
 def float_below(x: Fraction) -> float:

@@ -45,9 +45,8 @@ from strategies import (
 from intervalcert.backends import backend_names, get_backend, ladder
 from intervalcert.backends.generic import GenericMatrix
 from intervalcert.errors import UnboundedError
-from intervalcert.norms import sqrt_upper
 from intervalcert.protocol import Truth
-from intervalcert.rational import RationalMatrix
+from intervalcert.rational import RationalMatrix, sqrt_upper
 
 PRECISIONS = (16, 64)  # the coarsest that is allowed, where everything rounds; and the default
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
@@ -253,6 +252,18 @@ def random_tree(random, depth):
         width = random.choice([0, abs(inner) / 2**40, abs(inner) / 3, abs(random_fraction(random))])
         return Segment(inner - width, inner, inner + width)
     return random.choice("+-*/"), random_tree(random, depth - 1), random_tree(random, depth - 1)
+
+
+@given(x=segments())
+def test_roots_contain_those_of_all_members(backends, x):
+    """Rounded up to `prec` bits, as the exact run rounds them; what lies below zero counts as zero."""
+    for backend in backends:
+        for point in x.points:
+            if backend.working_bits is None and point < 0:
+                continue
+            found = backend.sqrt_upper(x.on(backend, point))
+            expected = sqrt_upper(max(point, Fraction(0)), backend.prec)
+            check_scalar(backend, found, expected, "sqrt_upper", x=x, point=point)
 
 
 @given(seed=seeds())

@@ -28,7 +28,7 @@ from intervalcert import lipschitz as lipschitz_module
 from intervalcert import norms as norms_module
 from intervalcert.backends import get_backend, ladder
 from intervalcert.backends.arb import ArbBackend, ArbMatrix, ArbScalar
-from intervalcert.backends.exact import ExactMatrix, ExactScalar
+from intervalcert.backends.exact import ExactBackend, ExactMatrix, ExactScalar
 from intervalcert.backends.float64 import Float64Backend, Float64Matrix, Float64Scalar
 from intervalcert.backends.generic import GenericMatrix
 from intervalcert.certifier import Certifier, Verdict
@@ -36,9 +36,9 @@ from intervalcert.errors import InconclusiveError
 from intervalcert.layerwise import Plan, layer_bound
 from intervalcert.lipschitz import NetworkBounds, network_bounds
 from intervalcert.network import ACTIVATIONS
-from intervalcert.norms import norm_upper, sqrt_lower, sqrt_upper
+from intervalcert.norms import norm_upper
 from intervalcert.protocol import Truth
-from intervalcert.rational import RationalMatrix, RationalVector, round_down
+from intervalcert.rational import RationalMatrix, RationalVector, round_down, sqrt_lower, sqrt_upper
 
 INTERVALS = ("arb", "float64", "mpmath")
 LADDERS = ("arb", "exact", "float64", "mpmath")
@@ -894,16 +894,14 @@ def test_control_rounding_that_forgets_the_movement(monkeypatch: pytest.MonkeyPa
 
 def test_control_interval_roots_rounded_down(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the intervals only, so the exact run convicts them."""
-    right = norms_module.sqrt_upper_of
 
-    def wrong(x: Any, backend: Any) -> Any:
-        if backend.name == "exact":
-            return right(x, backend)
+    def wrong(backend: Any, x: Any) -> Any:
         return backend.hull(
             sqrt_lower(max(x.lower(), Fraction(0)), backend.prec), sqrt_lower(max(x.upper(), Fraction(0)), backend.prec)
         )
 
-    monkeypatch.setattr(norms_module, "sqrt_upper_of", wrong)
+    for name in INTERVALS:
+        monkeypatch.setattr(type(get_backend(name)), "sqrt_upper", wrong)
     for name in INTERVALS:
         assert any(law_over_corpus(name)), name
 
@@ -920,7 +918,7 @@ def test_control_upper_end_rounded_through_a_float(monkeypatch: pytest.MonkeyPat
 
 def test_control_all_roots_rounded_down(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the core, so every backend is wrong alike: only the oracle can tell."""
-    monkeypatch.setattr(norms_module, "sqrt_upper", sqrt_lower)
+    monkeypatch.setattr(ExactBackend, "sqrt_upper", lambda self, x: ExactScalar(sqrt_lower(x.value, self.prec)))
     assert any("below the norm" in violation for violation in truth_over_corpus())
     assert any("squared is below" in violation for violation in truth_over_corpus())
 

@@ -13,9 +13,8 @@ import pytest
 
 from intervalcert.backends import get_backend
 from intervalcert.errors import InputError, UnboundedError
-from intervalcert.norms import sqrt_upper
 from intervalcert.protocol import Truth
-from intervalcert.rational import RationalMatrix, as_fraction
+from intervalcert.rational import RationalMatrix, as_fraction, sqrt_upper
 
 BACKEND = get_backend("arb", 64)
 THIRD = Fraction(1, 3)

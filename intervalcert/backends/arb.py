@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import flint
 import numpy as np
 
+from intervalcert.backends.generic import hull_of_roots
 from intervalcert.errors import UnboundedError
 from intervalcert.protocol import Truth
 from intervalcert.rational import RationalMatrix, dyadic_value
@@ -295,6 +296,9 @@ class ArbBackend:
         with _working(self.working_bits):
             ball = _ball(lower) if lower == upper else _ball(lower).union(_ball(upper))
             return ArbScalar(ball, self.working_bits)
+
+    def sqrt_upper(self, x: ArbScalar) -> ArbScalar:
+        return hull_of_roots(x, self)
 
     def matrix(self, data: RationalMatrix) -> ArbMatrix:
         np.empty(math.prod(data.shape) * _BYTES, np.uint8)  # raises where memory is short; FLINT would end the process

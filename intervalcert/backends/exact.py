@@ -16,7 +16,7 @@ import numpy as np
 from intervalcert.backends.integers import Integers, Limbs, gram, product, python_integers
 from intervalcert.errors import UnboundedError
 from intervalcert.protocol import Truth
-from intervalcert.rational import IntegerArray, RationalMatrix
+from intervalcert.rational import IntegerArray, RationalMatrix, sqrt_upper
 
 if TYPE_CHECKING:
     from intervalcert.protocol import Backend, Matrix, Scalar
@@ -155,6 +155,9 @@ class ExactBackend:
         if lower != upper:
             raise UnboundedError(f"exact values are points: no point encloses [{lower}, {upper}]")
         return ExactScalar(lower)
+
+    def sqrt_upper(self, x: ExactScalar) -> ExactScalar:
+        return ExactScalar(sqrt_upper(x.value, self.prec))
 
     def matrix(self, data: RationalMatrix) -> ExactMatrix:
         return ExactMatrix(data.numerators, data.denominator)

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from intervalcert.errors import UnboundedError
 from intervalcert.machine import arithmetic_fault, product_fault
 from intervalcert.protocol import Truth
-from intervalcert.rational import RationalMatrix, dyadic_value, round_down, round_up
+from intervalcert.rational import RationalMatrix, dyadic_value, root_upper, round_down, round_up
 
 if TYPE_CHECKING:
     from intervalcert.protocol import Backend, Matrix, Scalar
@@ -207,15 +207,15 @@ class Float64Matrix:
     def _squares(self) -> tuple[float, float]:
         """Bounds of ||C||_F² from below and from above.
 
-        Each row gives an inner product, and these are summed: a term passes through at most rows + columns roundings.
-        All terms are non-negative, so the sum is within γ of its value, relatively, and rows·columns·η.
+        An inner product of all entries with themselves: its terms are not negative, so it is within γ of its value,
+        relatively, and within entries·η.
         """
         if self._known_squares is None:
-            rows, columns = self.shape
-            total = float(np.add.reduce(np.vecdot(self.centre, self.centre)))
-            if total or self.centre.any():
+            flat = self.centre.ravel()
+            total = float(flat @ flat)
+            if total or flat.any():
                 # 1/(1 - γ) <= 1 + 2γ; and twice γ covers the roundings of the next two lines.
-                relative, absolute = 2 * _gamma(rows + columns), rows * columns * _ETA
+                relative, absolute = 2 * _gamma(flat.size), flat.size * _ETA
                 low = math.nextafter(total * (1 - relative) - absolute, -math.inf)
                 self._known_squares = max(0.0, low), _plus(_times(total, 1 + relative), 2 * absolute)
             else:
@@ -381,6 +381,14 @@ class Float64Backend:
 
     def hull(self, lower: Fraction, upper: Fraction) -> Float64Scalar:
         return Float64Scalar.around(lower, upper)
+
+    def sqrt_upper(self, x: Float64Scalar) -> Float64Scalar:
+        # Monotone: the roots of the ends enclose all. Written out for dyadics, because every step takes one.
+        low, high = (self._root(m, e) if m > 0 else (0, 0) for m, e in (x.low, x.high))
+        return Float64Scalar(_down(low), _up(high))
+
+    def _root(self, m: int, e: int) -> Dyadic:
+        return root_upper(m << max(e, 0), 1 << max(-e, 0), self.prec)
 
     def matrix(self, data: RationalMatrix) -> Float64Matrix:
         if self._fault is not None:

@@ -15,9 +15,9 @@ from operator import add
 from typing import Generic
 
 from intervalcert.protocol import Backend, S, Truth
-from intervalcert.rational import RationalMatrix
+from intervalcert.rational import RationalMatrix, sqrt_upper
 
-__all__ = ["GenericMatrix", "rounding_error_squared"]
+__all__ = ["GenericMatrix", "hull_of_roots", "rounding_error_squared"]
 
 
 def rounding_error_squared(backend: Backend[S], shape: tuple[int, int], bits: int) -> S:
@@ -27,6 +27,12 @@ def rounding_error_squared(backend: Backend[S], shape: tuple[int, int], bits: in
     """
     rows, columns = shape
     return backend.hull(Fraction(0), Fraction(rows * columns, 4 ** (bits + 1)))
+
+
+def hull_of_roots(x: S, backend: Backend[S]) -> S:
+    """Backend.sqrt_upper for any backend: the root is monotone, so the hull of its values at the ends has them all."""
+    low, high = (sqrt_upper(max(end, Fraction(0)), backend.prec) for end in (x.lower(), x.upper()))
+    return backend.hull(low, high)
 
 
 @dataclass(frozen=True)

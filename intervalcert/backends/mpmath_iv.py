@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mpmath import libmp
 from mpmath.ctx_iv import MPIntervalContext
 
-from intervalcert.backends.generic import GenericMatrix
+from intervalcert.backends.generic import GenericMatrix, hull_of_roots
 from intervalcert.errors import UnboundedError
 from intervalcert.protocol import Truth
 from intervalcert.rational import RationalMatrix, dyadic_value
@@ -103,6 +103,9 @@ class MpmathBackend:
         low = libmp.from_rational(lower.numerator, lower.denominator, bits, libmp.round_floor)
         high = libmp.from_rational(upper.numerator, upper.denominator, bits, libmp.round_ceiling)
         return MpmathScalar(_context(bits).make_mpf((low, high)))
+
+    def sqrt_upper(self, x: MpmathScalar) -> MpmathScalar:
+        return hull_of_roots(x, self)
 
     def matrix(self, data: RationalMatrix) -> GenericMatrix[MpmathScalar]:
         return GenericMatrix.of(self, data)

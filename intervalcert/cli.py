@@ -45,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     try:
         _clean_up_when_ended()
+        _calm_threads()
         arguments = _parser().parse_args(_with_negative_eps(sys.argv[1:] if argv is None else argv))
         code: int = arguments.run(arguments)
         if sys.stdout is not None:
@@ -75,6 +76,15 @@ def _clean_up_when_ended() -> None:
     """A polite end (SIGTERM) goes the way of an interrupt: temporary files are removed."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
+def _calm_threads() -> None:
+    """One thread for BLAS, unless the user says otherwise; read when numpy is imported, which is after this.
+
+    Layers are small: sharing their products out costs more than it gains, and on a busy machine many times as much.
+    """
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
 
 
 def _with_negative_eps(words: Sequence[str]) -> list[str]:

@@ -12,17 +12,16 @@ import numpy.typing as npt
 from intervalcert.artifacts import Bounds, Method
 from intervalcert.auditing import AuditReport, audit_bounds
 from intervalcert.backends import DEFAULT_PREC, get_backend, ladder
-from intervalcert.batch import Outputs, certify_all, outputs_of, rows_of
+from intervalcert.batch import certify_all, outputs_of, rows_of
 from intervalcert.bulk import BulkCertifier, Radii, Verdicts
-from intervalcert.certifier import Certifier, Verdict
 from intervalcert.errors import InputError, UsageError
 from intervalcert.layerwise import NormMethod, Plan
 from intervalcert.lipschitz import network_bounds
 from intervalcert.network import Network
 from intervalcert.norms import Iterations
-from intervalcert.rational import as_fraction
+from intervalcert.rational import as_fraction, plain_array
 
-__all__ = ["audit", "bulk_certifier", "certified_radius", "certify", "certify_outputs", "compute_bounds"]
+__all__ = ["audit", "bulk_certifier", "certified_radius", "certify", "compute_bounds"]
 
 Radius = str | int | float | Fraction
 
@@ -45,8 +44,8 @@ def compute_bounds(
     Args:
         backend: ``arb`` (balls), ``float64`` (fastest), ``exact`` (rationals), ``mpmath`` (independent, slow).
         iterations: Gram steps per layer; ``auto`` stops when a step gains less than 1e-5 of the bound.
-        method: how norms are bounded: ``gram`` iteration, ``cholesky`` (tight to some 1e-12), or ``auto``, the tighter.
-            By default ``gram`` if a number of iterations is given, else ``auto``.
+        method: how norms are bounded: ``gram`` iteration; ``cholesky``, tight to 1e-9 and better; ``auto``, the tighter
+            of both for small layers, else ``cholesky``. By default ``gram`` if a number of iterations is given.
         prec: bits of the grid and the square roots of the algorithm.
         on_step: called with the layer's index after each Gram step.
     """
@@ -79,8 +78,9 @@ def certify(
 
 
 def _radii(eps: Radius | Sequence[Radius] | npt.NDArray[np.floating], count: int) -> Radii:
-    if isinstance(eps, np.ndarray) and not eps.ndim:
-        eps = eps.item()
+    if isinstance(eps, np.ndarray):
+        plain_array(eps)  # refuses a masked one
+        eps = eps if eps.ndim else eps.item()
     if isinstance(eps, str) or not isinstance(eps, Sequence | np.ndarray):
         return Radii.all_equal(as_fraction(eps))
     if len(eps) != count:
@@ -99,14 +99,6 @@ def certified_radius(bounds: Bounds, outputs: npt.ArrayLike) -> tuple[float, ...
 def bulk_certifier(bounds: Bounds) -> BulkCertifier:
     """What decides many outputs against these bounds."""
     return BulkCertifier(bounds.margins.matrix, get_backend("exact"))
-
-
-def certify_outputs(
-    bounds: Bounds, outputs: Outputs, radii: Sequence[Fraction], on_output: Callable[[], None] = lambda: None
-) -> tuple[Verdict, ...]:
-    """`certify` one by one, on the generic ladder of number systems: the way that the fast one is compared with."""
-    certifier = Certifier(bounds.margins.matrix, ladder("arb"))
-    return certify_all(certifier, outputs, radii, on_output)
 
 
 def audit(bounds: Bounds, network: Network, on_step: Callable[[int], None] = lambda _: None) -> AuditReport:

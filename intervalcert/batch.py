@@ -41,8 +41,6 @@ __all__ = [
     "rows_of",
     "summarise",
     "verdict_sink",
-    "verdict_writer",
-    "verdicts_as_csv",
 ]
 
 
@@ -83,7 +81,7 @@ def read_outputs(path: str | Path, classes: int | None = None) -> Outputs:
     headers: list[str] = []
     rows: list[RationalVector] = []
     radii: list[Fraction] = []
-    for chunk in open_rows(path, classes, on_header=headers.append).chunks:
+    for chunk in open_rows(path, classes, on_header=lambda line, taken: headers.extend([line] * taken)).chunks:
         rows += map(chunk.row, range(len(chunk)))
         radii += [] if chunk.radii is None else map(chunk.radii.exact, range(len(chunk)))
     return Outputs(tuple(rows), tuple(radii) or None, headers[0] if headers else None)
@@ -192,22 +190,3 @@ def _added(one: Summary, other: Summary) -> Summary:
         None if one.right_and_certified is None else one.right_and_certified + (other.right_and_certified or 0),
         other.eps if not one.total or one.eps == other.eps else None,
     )
-
-
-# -- out -------------------------------------------------------------------------------------------------------------
-
-
-def verdict_writer(path: str | Path, columns: Sequence[str] = VERDICT_COLUMNS) -> Callable[[Sequence[Verdict]], None]:
-    """Writes verdicts all at once, by the ending of the name; an unknown one is refused when the writer is made."""
-    path = Path(path)
-    check_ending(path)
-
-    def write(verdicts: Sequence[Verdict]) -> None:
-        with verdict_sink(path, columns) as sink:
-            sink(Verdicts.of(verdicts))
-
-    return write
-
-
-def verdicts_as_csv(verdicts: Sequence[Verdict], columns: Sequence[str] = VERDICT_COLUMNS) -> str:
-    return csv_pieces(columns)(Verdicts.of(verdicts))

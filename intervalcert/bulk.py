@@ -263,11 +263,13 @@ class BulkCertifier:
             if self._trusted:
                 found = judge(tables, tile, *radii.ends(part))
                 argmax[part], rival[part], radius[part] = found.argmax, found.rival, found.radius
-                certified[part], settled[part] = found.certified, found.rival >= 0 if by_rival else found.settled
-        for index in np.flatnonzero(settled).tolist() if by_rival else ():
+                certified[part], settled[part] = found.certified, found.settled
+        # A rival that is known and alone: its pair of logits, read exactly, gives verdict and radius.
+        known = rival >= 0 if by_rival and self._trusted else np.zeros(count, dtype=bool)
+        for index in np.flatnonzero(known).tolist():
             lead, unit = rows.lead(index, argmax[index], rival[index])
             certified[index], radius[index] = self._against(lead, unit, argmax[index], rival[index], radii.exact(index))
-        for index in np.flatnonzero(~settled).tolist():
+        for index in np.flatnonzero(~(known if by_rival else settled)).tolist():
             verdict = self.one_by_one.verdict(rows.row(index), radii.exact(index), rows.first + index)
             argmax[index], radius[index], certified[index] = verdict.argmax, verdict.radius, verdict.certified
         return Verdicts(np.arange(rows.first, rows.first + count), argmax, certified, radius, ~settled)

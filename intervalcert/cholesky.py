@@ -1,4 +1,4 @@
-"""Operator norms from above by one Cholesky factorisation: tight to some 1e-12 where Gram iteration leaves 1e-3.
+"""Operator norms from above by one Cholesky factorisation: far tighter than Gram iteration, in two products.
 
 The norm of a symmetric G is at most c if c·I - G is positive semidefinite. Floats give a triangular L with
 L·Lᵀ ~ c·I - G; how near it is can be computed, on any number system, with two products.
@@ -17,7 +17,9 @@ def cholesky_upper(matrix: Matrix[S], factor: Factor, backend: Backend[S]) -> S:
     """An upper bound of the operator norm ||M||.
 
     Guarantees: the result encloses the bound of the exact run with the same factor, which is at least ||M||, whatever
-    the factor is. If it is the float Cholesky factor of c·I - G, the excess over sqrt(c) is of relative size n·2^-53.
+    the factor is. If it is the float Cholesky factor of c·I - G, of side n, the relative excess over sqrt(c) is near
+    n·2^-53, to which enclosures add their own (`float64` n²·2^-54: 1e-12 for 128, 1e-9 for 4096); and c itself is above
+    ||G|| by n·2^-44.
 
     Proof. Let G be the smaller Gram matrix, ||G|| = ||M||², and E = c·I - G - L·Lᵀ, computed with the law of inclusion.
     For every unit vector x:  xᵀGx = c - ||Lᵀx||² - xᵀEx <= c + ||E||_F.  G is symmetric and positive semidefinite, so

@@ -73,9 +73,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _clean_up_when_ended() -> None:
-    """A polite end (SIGTERM) goes the way of an interrupt: temporary files are removed."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    """A polite end (SIGTERM, or SIGHUP when a terminal closes) goes the way of an interrupt: files are cleared away."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    signals = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+    def end(number: int, _: object) -> None:
+        for each in signals:
+            signal.signal(each, signal.SIG_IGN)  # once is enough
+        sys.exit(128 + number)
+
+    for each in signals:
+        if signal.getsignal(each) is not signal.SIG_IGN:  # nohup
+            signal.signal(each, end)
 
 
 def _calm_threads() -> None:
@@ -135,9 +145,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     bounds.add_argument(
         "--method",
-        metavar="NAME",
-        help="how norms are bounded: gram, cholesky (tight), or auto, the tighter of both "
-        "(default: gram if --iterations is a number, else auto)",
+        choices=("auto", "gram", "cholesky"),
+        help="how norms are bounded: gram iteration; cholesky, tight to 1e-9 and better; auto, the tighter of both for "
+        "small layers, else cholesky (default: gram if --iterations is a number, else auto)",
     )
     bounds.add_argument(
         "--prec", type=_natural, metavar="BITS", help="bits of the grid and the square roots (default 64)"
@@ -301,15 +311,18 @@ def _run(what: str, arguments: argparse.Namespace, bounds: Bounds, radii: Radii 
     from intervalcert.batch import certify_source
     from intervalcert.tables import open_labels, open_rows
 
-    headers: list[str] = []
+    headers: list[tuple[str, bool]] = []
     bfloat16 = arguments.dtype == "bfloat16"
-    source = open_rows(arguments.outputs, bounds.classes, bfloat16=bfloat16, on_header=headers.append)
+    source = open_rows(
+        arguments.outputs, bounds.classes, bfloat16=bfloat16, on_header=lambda *line: headers.append(line)
+    )
     path = getattr(arguments, "labels", None)
     labels = None if path is None else open_labels(path, bounds.classes)
     with _row_progress(what, source.size) as on_rows:
         summary = certify_source(bulk_certifier(bounds), source, radii, labels=labels, write=write, on_rows=on_rows)
-    for header in headers:
-        _say(f"{arguments.outputs}: the first line is taken for a header: {header[:60]}")
+    for line, taken in headers:
+        what = "taken for a header" if taken else "read as an output; if it is a header, take it out"
+        _say(f"{arguments.outputs}: the first line is {what}: {line[:60]}")
     return summary
 
 

@@ -24,6 +24,10 @@ _SHIFT = 2.0**-44
 eigenvalues by some 2^-53 times the side: Cholesky's method succeeds, on any machine."""
 
 
+_GOOD = 2.0**-36
+"""A factor is given up if it is wrong by more than this part of c: the library that made it is broken."""
+
+
 @dataclass(frozen=True, eq=False)
 class Factor:
     """A number c, the matrix c·I, and a triangular L, with c·I - G ~ L·Lᵀ for the smaller Gram matrix G of a layer."""
@@ -94,16 +98,25 @@ class Guess:
 
     def _factor(self, c: float) -> Factor | None:
         try:
-            triangle = np.linalg.cholesky(self._shifted(c))
+            triangle: Floats = np.asarray(np.linalg.cholesky(self._shifted(c)), dtype=np.float64)
         except np.linalg.LinAlgError:  # not positive definite
             return None
-        if not np.isfinite(triangle).all():
+        if not self._is_good(triangle, c):
             return None
         return Factor(
             Fraction(c) * Fraction(4) ** self._exponent,
             RationalMatrix.from_floats(np.diag(np.full(len(triangle), c)), 2 * self._exponent),
             RationalMatrix.from_floats(triangle, self._exponent),
         )
+
+    def _is_good(self, triangle: Floats, c: float) -> bool:
+        """Whether L·Lᵀ acts on some vector like c·I - G, as far as floats tell."""
+        if not np.isfinite(triangle).all():
+            return False
+        x = _start(len(triangle))
+        with np.errstate(all="ignore"):  # what overflows is not good
+            apart = triangle @ (triangle.T @ x) - (c * x - self._gram @ x)
+            return bool(np.linalg.norm(apart) <= _GOOD * c * np.linalg.norm(x))
 
 
 @lru_cache(maxsize=16)

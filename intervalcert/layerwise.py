@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args
 from intervalcert.cholesky import cholesky_upper
 from intervalcert.errors import InconclusiveError, SoundnessError, UsageError
 from intervalcert.fallback import describe, is_sharp, settle
-from intervalcert.guesses import Guess
-from intervalcert.norms import MAX_ITERATIONS, Iterations, norm_lower, norm_upper
+from intervalcert.guesses import Factor, Guess
+from intervalcert.norms import LOWER_BITS, MAX_ITERATIONS, Iterations, norm_lower, norm_upper
 from intervalcert.protocol import Backend, Matrix, Scalar
 from intervalcert.rational import RationalMatrix, round_down, round_up, shortest_exact
 
@@ -20,22 +20,21 @@ __all__ = ["METHODS", "LayerBound", "NormMethod", "Plan", "layer_bound"]
 NormMethod = Literal["auto", "gram", "cholesky"]
 METHODS: tuple[NormMethod, ...] = get_args(NormMethod)
 
-LOWER_SLACK, LOWER_BITS = Fraction(1, 2**40), 64
-"""Lower bounds are published this part below what was found, in so many bits. They rest on a vector guessed in floats,
-which differs from machine to machine by some 1e-15: with the slack, an audit elsewhere confirms them."""
-
-ROOM = Fraction(1, 10**9)
-"""`auto` is content with a bound that is above the lower one by at most this part: no other is tighter by more."""
+LOWER_SLACK = Fraction(1, 2**40)
+"""Lower bounds are published this part below what was found. They rest on a vector guessed in floats, which differs
+from machine to machine by some 1e-15: with the slack, an audit elsewhere confirms them."""
 
 SMALL = 16
-"""Up to this side Gram iteration costs next to nothing, and often gives the very norm: `auto` tries both."""
+"""Up to this side Gram iteration costs next to nothing, and often gives the very norm: `auto` tries both. Beyond it,
+Cholesky alone: a factor is only kept if floats find it good, and then no other bound is noticeably tighter. (The choice
+depends on shapes and on guesses, which all backends share: so each makes the one that exact rationals make.)"""
 
 
 @dataclass(frozen=True)
 class Plan:
     """How a layer is to be bounded.
 
-    auto: by Cholesky, and by Gram iteration where that may be tighter; the smaller of the two.
+    auto: by Cholesky and, for small layers, also by Gram iteration; the smaller of the two.
     gram: so many steps. cholesky: falls back to Gram iteration if there is no factor.
     claimed: prove this upper bound if possible, in place of the least one (for audits of what Cholesky gave).
     """
@@ -98,7 +97,7 @@ def layer_bound(
 ) -> LayerBound:
     """Bounds of the operator norm of a weight matrix from both sides, on the first rung that gives a sharp one.
 
-    Guarantees: lower <= ||W|| <= upper, both dyadics of `prec` bits. Raises: SoundnessError if they contradict.
+    Guarantees: lower <= ||W|| <= upper, the latter a dyadic of `prec` bits. Raises: SoundnessError if they contradict.
     """
     guess = Guess(weights)
     direction = guess.direction()
@@ -109,7 +108,7 @@ def layer_bound(
         by_factor = None if plan.method == "gram" else _by_factor(matrix, guess, plan.claimed, backend, lower)
         if by_factor is not None:
             on_step()
-            if plan.method == "cholesky" or not _may_be_tighter(by_factor, weights.shape):
+            if plan.method == "cholesky" or min(weights.shape) > SMALL:
                 return by_factor
         try:
             upper, steps = norm_upper(matrix, backend, plan.iterations, on_step)
@@ -137,14 +136,13 @@ def layer_bound(
 def _by_factor(
     matrix: Matrix[Any], guess: Guess, claimed: Fraction | None, backend: Backend[Any], lower: Fraction
 ) -> _Found | None:
-    """What Cholesky's method proves: the claim, if there is one and it can be proved, else the least that it can."""
-    for square in (claimed, None) if claimed is not None else (None,):
-        factor = guess.factor(square)
-        if factor is not None:
-            return _Found(cholesky_upper(matrix, factor, backend), "cholesky", 0, lower)
-    return None
+    """What Cholesky's method proves: the least that it can, or the claim if there is one and it can be proved."""
 
+    def proved(factor: Factor | None) -> _Found | None:
+        return None if factor is None else _Found(cholesky_upper(matrix, factor, backend), "cholesky", 0, lower)
 
-def _may_be_tighter(found: _Found, shape: tuple[int, int]) -> bool:
-    """Whether Gram iteration could do noticeably better."""
-    return min(shape) <= SMALL or found.upper.upper() > found.lower * (1 + ROOM)
+    if claimed is not None:
+        found = proved(guess.factor(claimed))
+        if found is not None and found.upper.upper() <= claimed:
+            return found
+    return proved(guess.factor())

@@ -16,6 +16,7 @@ from intervalcert.rational import dyadic_value, sqrt_lower
 
 __all__ = [
     "AUTO_GAIN",
+    "LOWER_BITS",
     "MAX_ITERATIONS",
     "Iterations",
     "frobenius_upper",
@@ -30,6 +31,10 @@ MAX_ITERATIONS = 40
 
 AUTO_GAIN = Fraction(1, 100_000)
 """`auto` stops when a step lowers the bound by less than this part of it. The excess left is then about as much."""
+
+
+LOWER_BITS = 64
+"""Lower bounds have so many bits at least, however coarse the grid: they are compared with those of other machines."""
 
 
 def frobenius_upper(matrix: Matrix[S], backend: Backend[S]) -> S:
@@ -125,9 +130,9 @@ def _unwound(steps: Sequence[tuple[S, S]], last: Matrix[S], backend: Backend[S])
 
 
 def norm_lower(matrix: Matrix[S], direction: Matrix[S], backend: Backend[S]) -> Fraction:
-    """A lower bound of the operator norm: ||Mx|| / ||x|| for the given x, rounded down.
+    """A lower bound of the operator norm: ||Mx|| / ||x|| for the given x, rounded down to `LOWER_BITS` bits.
 
     Guarantees: result <= ||M||, whatever x is. Requires: x is not zero.
     """
     stretch_squared = (matrix @ direction).frobenius_squared() / direction.frobenius_squared()
-    return sqrt_lower(max(stretch_squared.lower(), Fraction(0)), backend.prec)
+    return sqrt_lower(max(stretch_squared.lower(), Fraction(0)), max(backend.prec, LOWER_BITS))

@@ -9,16 +9,17 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from intervalcert import Network, Verdict, certified_radius, certify, compute_bounds
+from intervalcert import Network, Verdict, Verdicts, certified_radius, certify, compute_bounds
 from intervalcert.batch import (
     RADIUS_COLUMNS,
+    VERDICT_COLUMNS,
+    check_ending,
     outputs_of,
     radius_text,
     read_labels,
     read_outputs,
     summarise,
-    verdict_writer,
-    verdicts_as_csv,
+    verdict_sink,
 )
 from intervalcert.errors import InputError, UsageError
 
@@ -148,8 +149,13 @@ def test_summary_without_labels():
 # -- out -------------------------------------------------------------------------------------------------------------
 
 
+def written(path, verdicts, columns=VERDICT_COLUMNS):
+    with verdict_sink(path, columns) as write:
+        write(Verdicts.of(verdicts))
+
+
 def test_csv(tmp_path):
-    verdict_writer(tmp_path / "v.csv")(VERDICTS)
+    written(tmp_path / "v.csv", VERDICTS)
     assert (tmp_path / "v.csv").read_text() == (
         "index,argmax,verdict,radius\n"
         "0,1,certified,0.5\n"
@@ -160,7 +166,7 @@ def test_csv(tmp_path):
 
 
 def test_jsonl(tmp_path):
-    verdict_writer(tmp_path / "v.jsonl")(VERDICTS)
+    written(tmp_path / "v.jsonl", VERDICTS)
     lines = (tmp_path / "v.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [
         {"index": 0, "argmax": 1, "verdict": "certified", "radius": "0.5"},
@@ -172,7 +178,7 @@ def test_jsonl(tmp_path):
 
 def test_npy(tmp_path):
     """Plain numbers: it loads where pickles are refused. The radius is the float itself."""
-    verdict_writer(tmp_path / "v.npy")(VERDICTS)
+    written(tmp_path / "v.npy", VERDICTS)
     array = np.load(tmp_path / "v.npy", allow_pickle=False)
     assert array.dtype.names == ("index", "argmax", "certified", "radius")
     assert array["index"].tolist() == [0, 1, 2, 3]
@@ -184,25 +190,24 @@ def test_npy(tmp_path):
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".npy"])
 def test_radius_columns(tmp_path, ending):
     path = tmp_path / f"r{ending}"
-    verdict_writer(path, RADIUS_COLUMNS)(VERDICTS)
+    written(path, VERDICTS, RADIUS_COLUMNS)
     if ending == ".npy":
         assert np.load(path).dtype.names == RADIUS_COLUMNS
     elif ending == ".csv":
-        assert path.read_text() == verdicts_as_csv(VERDICTS, RADIUS_COLUMNS)
         assert path.read_text().startswith("index,argmax,radius\n0,1,0.5\n")
     else:
         assert json.loads(path.read_text().splitlines()[0]) == {"index": 0, "argmax": 1, "radius": "0.5"}
 
 
 def test_an_ending_in_capitals_is_the_same(tmp_path):
-    verdict_writer(tmp_path / "v.CSV")(VERDICTS)
+    written(tmp_path / "v.CSV", VERDICTS)
     assert (tmp_path / "v.CSV").read_text().startswith("index,")
 
 
 @pytest.mark.parametrize("name", ["v.txt", "v", "v.csv.gz", ".csv"])
-def test_an_unknown_ending_is_refused_when_the_writer_is_made(tmp_path, name):
+def test_an_unknown_ending_is_refused(tmp_path, name):
     with pytest.raises(UsageError, match=r"\.csv, \.jsonl, \.npy or \.parquet"):
-        verdict_writer(tmp_path / name)
+        check_ending(tmp_path / name)
 
 
 # -- radii -----------------------------------------------------------------------------------------------------------
@@ -285,7 +290,7 @@ def test_written_radii_are_certified(tmp_path):
     """The whole way: written as text, read back by a program that knows nothing of this package, certified."""
     rows = np.random.default_rng(7).normal(size=(50, 3))
     verdicts = certify(BOUNDS, rows, 0)
-    verdict_writer(tmp_path / "r.csv", RADIUS_COLUMNS)(verdicts)
+    written(tmp_path / "r.csv", verdicts, RADIUS_COLUMNS)
     for record in csv.DictReader(io.StringIO((tmp_path / "r.csv").read_text())):
         index = int(record["index"])
         (again,) = certify(BOUNDS, rows[index], record["radius"])

@@ -458,7 +458,7 @@ def test_memory_does_not_grow_with_the_rows(folder):
 
 @pytest.mark.skipif(os.name != "posix", reason="signals are those of POSIX")
 @pytest.mark.parametrize("ending", [".csv", ".npy", ".parquet"])
-@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGKILL", -9)])
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129), ("SIGKILL", -9)])
 def test_an_interrupted_run_leaves_no_half_file(folder, name, code, ending):
     """A run over two hundred million rows, interrupted when some are written."""
     sparse_npy(folder / "y.npy", 200_000_000)
@@ -485,3 +485,61 @@ def test_an_interrupted_run_leaves_no_half_file(folder, name, code, ending):
 def test_rows_of_exact_floats_have_no_second_look():
     with pytest.raises(ValueError, match="no second look"):
         Rows.of_array(np.ones((1, 3))).lead(0, 0, 1)
+
+
+# -- what a hostile reading found ------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes are Unix's")
+def test_a_named_pipe_is_opened_once(folder):
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    command = [sys.executable, "-m", "intervalcert", "certify", "bounds.json", str(pipe), "--eps", "0", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader:
+        pipe.write_text("1,2,3\n3,2,1\n")  # returns when the reader has opened it
+        out, _ = reader.communicate(timeout=30)
+    assert json.loads(out)["total"] == 2
+
+
+@pytest.mark.parametrize("cell", ["0e9999", "0E1001", "0e-9999", "1e1001"])
+def test_an_exponent_beyond_the_limit_is_refused_on_either_path(tmp_path, cell):
+    for text in (f"{cell},5,1\n1,2,3\n", f"{cell},5,1\n1,2,3\n\n"):
+        (tmp_path / "y.csv").write_text(text)
+        with pytest.raises(InputError, match="line 1: the exponent"):
+            read_outputs(tmp_path / "y.csv", 3)
+
+
+@pytest.mark.parametrize("eps", ["0.5", "0.50000000000000000001"])
+def test_the_count_of_exact_decisions_does_not_depend_on_the_output(tmp_path, eps):
+    """A lead of 1 and a bit against a margin of 2: only exact rationals can tell."""
+    margins = ((Fraction(0), Fraction(2)), (Fraction(2), Fraction(0)))
+    (tmp_path / "y.csv").write_text("1.00000000000000000002,0\n")
+    certifier = BulkCertifier(margins, get_backend("exact"))
+    radii = Radii.all_equal(Fraction(eps))
+    found = [
+        certify_source(certifier, open_rows(tmp_path / "y.csv", 2), radii, write=write)
+        for write in (None, lambda _: None)
+    ]
+    assert found[0] == found[1]
+    assert found[0].exactly == 1
+
+
+@pytest.mark.parametrize("name", ["y.csv", "y.parquet", "y.txt"])
+def test_a_type_is_refused_where_the_file_says_its_own(tmp_path, name):
+    (tmp_path / name).write_text("1,2\n")
+    with pytest.raises(UsageError, match=r"for \.npy files"):
+        open_rows(tmp_path / name, 2, bfloat16=True)
+
+
+def test_masked_radii_are_refused():
+    bounds = compute_bounds(Network.from_arrays([np.array([[1.0, 0.0], [-1.0, 0.0]])]), "exact")
+    with pytest.raises(InputError, match="masked"):
+        certify(bounds, np.array([[3.0, 0.0], [3.0, 0.0]]), np.ma.array([1.0, 0.1], mask=[True, False]))
+
+
+def test_a_header_of_numbers_is_an_output_and_a_note(folder, capsys):
+    (folder / "y.csv").write_text("0,1,2\n5,1,1\n")
+    assert main(["certify", "bounds.json", "y.csv", "--eps", "0", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["total"] == 2
+    assert "read as an output; if it is a header, take it out: 0,1,2" in err

@@ -299,11 +299,12 @@ class Float64Matrix:
     def _root(self, norm: float) -> float:
         """For a ball around CCᵀ, with ||C||_F <= norm: at least the operator norm of C, whose square is that of CCᵀ.
 
-        That one is at most the Frobenius norm, and at most the largest sum of magnitudes in a row (CCᵀ is symmetric).
+        That one is at most the Frobenius norm, and at most the largest sum of magnitudes in a row or column.
         """
         most = self._norm
         if most * _FLAT < norm * norm:  # only then do sums over rows promise more, and they take time
-            sums = float(np.abs(self.centre).sum(axis=1).max())
+            magnitudes = np.abs(self.centre)
+            sums = max(float(magnitudes.sum(axis=axis).max()) for axis in (0, 1))
             most = min(most, _times(sums, 1 + 2 * _gamma(self.centre.shape[1])))
         return math.nextafter(math.sqrt(_plus(most, self.radius)), math.inf)
 

@@ -5,9 +5,9 @@ A reader gives `Rows`, a writer takes `Verdicts`. The format is told by the endi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
+from intervalcert.errors import UsageError
 from intervalcert.tables import numpy_rows, parquet_rows, text_rows
 from intervalcert.tables.source import LabelSource, RowSource
 
@@ -19,16 +19,18 @@ def open_rows(
     classes: int | None = None,
     *,
     bfloat16: bool = False,
-    on_header: Callable[[str], None] = lambda _: None,
+    on_header: text_rows.OnHeader = lambda *_: None,
 ) -> RowSource:
     """The outputs of a file. With `classes`, an output of another length is refused with its place.
 
     bfloat16: take the two-byte numbers of a ``.npy`` file, which have no type there, for bfloat16.
-    on_header: called with the first line of a text file if it holds names.
+    on_header: called with the first line of a text file and True if it holds names, False if it only looks like that.
     """
     path = Path(path)
     if path.suffix.lower() == ".npy":
         return numpy_rows.open_rows(path, classes, bfloat16=bfloat16)
+    if bfloat16:
+        raise UsageError(f"{path}: --dtype bfloat16 is for .npy files, which cannot say it themselves")
     if path.suffix.lower() == ".parquet":
         return parquet_rows.open_rows(path, classes)
     return text_rows.open_rows(path, classes, on_header)

@@ -11,7 +11,8 @@ declines is read line by line, strictly, with messages that name the line. Both 
 
 from __future__ import annotations
 
-import os
+import contextlib
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,10 +36,13 @@ BLOCK_BYTES = 2**20
 MAX_LINE_BYTES = 2**22
 """1,024 classes of 1,500 digits fit."""
 
+OnHeader = Callable[[str, bool], None]
+"""Called with the first line if it is a header (True), or looks like one of numbers and is read as an output."""
+
 _PLAIN = b"0123456789+-.eE,\n"
 _MAX_TOKEN = 64
 """Characters of a number on the fast path."""
-_MAX_EXPONENT = len("e-999")
+_LONG_EXPONENT = re.compile(rb"[eE][+-]?[0-9]{4}")
 _MAX_PLACES, _MAX_UNITS = 22, 2.0**50
 
 _MISSING = {"na", "n/a", "none", "null", "nil", "missing"}
@@ -96,16 +100,17 @@ def _blocks(path: Path) -> Iterator[_Block]:
 # -- outputs ---------------------------------------------------------------------------------------------------------
 
 
-def open_rows(path: Path, classes: int | None, on_header: Callable[[str], None]) -> RowSource:
-    with open_input(path) as file:
-        size = os.fstat(file.fileno()).st_size
+def open_rows(path: Path, classes: int | None, on_header: OnHeader) -> RowSource:
+    size = 0
+    with contextlib.suppress(OSError, ValueError):  # by name: a pipe must be opened once; what is wrong, reading tells
+        size = path.stat().st_size
     return RowSource(path, size or None, _Reader(path, classes, on_header).chunks())
 
 
 class _Reader:
     """Reads one file; knows what earlier lines had, because later ones must have the same."""
 
-    def __init__(self, path: Path, classes: int | None, on_header: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, classes: int | None, on_header: OnHeader) -> None:
         self._path, self._classes, self._on_header = path, classes, on_header
         self._carries_radii: bool | None = None
 
@@ -128,9 +133,12 @@ class _Reader:
         lines = block.lines(self._path)
         start = next((place for place, line in enumerate(lines) if line.strip()), len(lines))
         begun = start < len(lines)
-        if begun and _is_header(lines[start].strip()):
-            self._on_header(lines[start].strip())
+        first = lines[start].strip() if begun else ""
+        if begun and _is_header(first):
+            self._on_header(first, True)
             start += 1
+        elif [cell.strip() for cell in first.split(",")] == list(map(str, range(first.count(",") + 1))):
+            self._on_header(first, False)  # 0,1,2,…: what programs write over columns without names
         return begun, _Block("".join(lines[start:]).encode(), block.line + start, max(block.offset, 1))
 
     def _fast(self, block: _Block, first: int, work: int) -> Rows | None:
@@ -216,8 +224,7 @@ def _numbers(data: bytes, classes: int) -> tuple[npt.NDArray[np.float64], int | 
         return None
     values = values.reshape(-1, classes)
     if b"e" in data or b"E" in data:
-        exponents = np.flatnonzero((letters == ord("e")) | (letters == ord("E")))
-        return (values, None) if _reach(exponents, ends) <= _MAX_EXPONENT else None
+        return None if _LONG_EXPONENT.search(data) else (values, None)
     places = max(_reach(np.flatnonzero(letters == ord(".")), ends) - 1, 0)
     if places > _MAX_PLACES:
         return values, None

@@ -92,6 +92,14 @@ def test_honest_bounds_of_another_machine_are_confirmed(monkeypatch):
     assert audit(bounds, network).unconfirmed == ()
 
 
+def test_so_they_are_at_a_coarse_precision(monkeypatch):
+    """A norm that sits on the grid, missed by a hair: lower bounds are finer than the grid of 2^-16."""
+    network = Network.from_arrays([np.diag([2.0, 1.0, 0.5]), np.eye(3)])
+    bounds = compute_bounds(network, "exact", 4, prec=16)
+    monkeypatch.setattr(Guess, "direction", lambda _: RationalMatrix.from_integers([[2**30], [1], [0]]))
+    assert audit(bounds, network).unconfirmed == ()
+
+
 def test_the_command_says_that_all_is_confirmed(files, capsys):
     code, out, err = audited(capsys, "bounds.json", "--model", "model.txt")
     assert code == 0

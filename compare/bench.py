@@ -7,6 +7,7 @@ to one thread (`compare/__init__.py`). Peak memory is that of a fresh process th
 
 from __future__ import annotations
 
+import gc
 import math
 import resource
 import subprocess
@@ -47,13 +48,21 @@ LONGEST = 100.0
 
 
 def interleaved(tasks: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """The best wall time of each task over rounds that run all of them in turn."""
+    """The best wall time of each task over rounds that run all of them in turn.
+
+    Without collections of garbage meanwhile, as in `timeit`: what else lives in this process is none of their business.
+    """
     best = dict.fromkeys(tasks, math.inf)
-    for _ in range(repeats):
-        for name, task in tasks.items():
-            start = perf_counter()
-            task()
-            best[name] = min(best[name], perf_counter() - start)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(repeats):
+            for name, task in tasks.items():
+                start = perf_counter()
+                task()
+                best[name] = min(best[name], perf_counter() - start)
+    finally:
+        gc.enable()
     return best
 
 

@@ -76,9 +76,9 @@ def norm_upper(
     made = 0
     for _ in range(MAX_ITERATIONS if iterations == "auto" else iterations):
         gram = matrix.gram()
-        if gram.is_zero():  # undecided raises; and gram(H) = 0 only if H = 0
-            break
         power = _size(gram.frobenius_squared())
+        if power is None:  # gram(H) = 0 only if H = 0
+            break
         matrix, moved_squared = gram.scaled(-power).rounded(backend.prec)
         steps.append((backend.scalar(dyadic_value(1, power)), moved_squared))
         on_step()
@@ -94,14 +94,16 @@ def norm_upper(
     return _unwound(steps, matrix, backend), len(steps)
 
 
-def _size(squared: Scalar) -> int:
-    """A k with 1/6 < squared/4^k < 1. Raises: UndecidedError if it differs within the set.
+def _size(squared: Scalar) -> int | None:
+    """A k with 1/6 < squared/4^k < 1; None if the set is {0}. Raises: UndecidedError if it differs within the set.
 
     Which k depends on where 11/8·squared lies among the powers of two. The factor is arbitrary, but keeps the borders
     away from the sizes that orthogonal, integer and binary matrices have, where enclosures would straddle them.
     """
     low, high = squared.lower(), squared.upper()
     if low.numerator <= 0:
+        if high.numerator == 0:
+            return None
         raise UndecidedError("the size of a Gram matrix is not known from below")
     j = _floor_log2(11 * low.numerator, 8 * low.denominator)
     if j != _floor_log2(11 * high.numerator, 8 * high.denominator):

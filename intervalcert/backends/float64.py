@@ -66,12 +66,19 @@ def _times(x: float, y: float) -> float:
     return math.nextafter(x * y, math.inf) if x and y else 0.0
 
 
+@lru_cache(maxsize=256)
 def _gamma(k: int) -> float:
     """An upper bound of γ_{k+2}: two operations to spare, for the factors alpha and beta that BLAS routines have."""
     ku = (k + 2) * _U  # exact: k is far below 2^53
     if ku >= 0.5:
         raise UnboundedError(f"inner products of length {k} are too long for float64")
     return math.nextafter(ku / (1 - ku), math.inf)  # 1 - ku is exact: a multiple of u below 1
+
+
+@lru_cache(maxsize=256)
+def _root_of(count: int) -> float:
+    """An upper bound of the square root."""
+    return math.nextafter(math.sqrt(count), math.inf)
 
 
 def _shifted(x: float, shift: int) -> float:
@@ -235,8 +242,8 @@ class Float64Matrix:
         return math.nextafter(math.sqrt(self._squares[0]), 0.0)
 
     def _spread(self) -> float:
-        """sqrt(rows·columns), upward: the Frobenius norm of a matrix of ones."""
-        return math.nextafter(math.sqrt(self.centre.size), math.inf)
+        """The Frobenius norm of a matrix of ones, upward."""
+        return _root_of(self.centre.size)
 
     def _on_scale(self) -> Float64Matrix:
         """The same set, on a scale on which its members neither overflow nor vanish in a product."""
@@ -285,15 +292,17 @@ class Float64Matrix:
         made = self._product(smaller, smaller.T, self._norm, 2 * self.exponent)
         # (C + D)(C + D)ᵀ - CCᵀ = CDᵀ + DCᵀ + DDᵀ, and ||CDᵀ||_F <= ||C||·||D||_F with the operator norm of C. That is
         # what keeps the radius small from step to step: on a flat spectrum ||C||_F is larger by sqrt(rank).
-        spread = _times(self.radius, _plus(2 * made._root(self._norm), self.radius)) if self.radius else 0.0
-        return made._widened(_plus(made.radius, spread))._on_scale()
+        if self.radius:
+            spread = _times(self.radius, _plus(2 * made._root(self._norm), self.radius))
+            made = made._widened(_plus(made.radius, spread))
+        return made._on_scale()
 
     def _product(self, left: Floats, right: Floats, norm: float, exponent: int) -> Float64Matrix:
         """The product of the centre, or its transpose, with `right`, whose Frobenius norm is at most `norm`."""
         inner = left.shape[1]
         product = left @ right
         rounding = _times(_gamma(inner), _times(self._norm, norm))  # zero only if one factor is
-        underflow = _times(inner * _ETA, math.nextafter(math.sqrt(product.size), math.inf)) if rounding else 0.0
+        underflow = _times(inner * _ETA, _root_of(product.size)) if rounding else 0.0
         return Float64Matrix(product, exponent, _plus(rounding, underflow))
 
     def _root(self, norm: float) -> float:

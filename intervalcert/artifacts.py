@@ -20,7 +20,7 @@ from typing import Any
 from intervalcert.errors import InputError, SoundnessError
 from intervalcert.files import MAX_FILE_BYTES, atomic_writer, read_text
 from intervalcert.layerwise import METHODS, LayerBound
-from intervalcert.lipschitz import Margins, NetworkBounds
+from intervalcert.lipschitz import MARGIN_METHODS, MarginMethod, Margins, NetworkBounds
 from intervalcert.network import Network, Source, activation
 from intervalcert.norms import MAX_ITERATIONS
 from intervalcert.rational import MAX_BINARY_EXPONENT, decimal_lower, decimal_upper, format_exact, parse_rational
@@ -42,7 +42,7 @@ class Method:
     working_bits: int | None
     iterations: str
     norms: str = "gram"
-    margins: str = "product"
+    margins: MarginMethod = "product"
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def _from_json(data: Any) -> Bounds:
             working_bits=None if method["working_bits"] is None else _natural(method["working_bits"], "working_bits"),
             iterations=_asked(method["iterations"]),
             norms=_typed(method["norms"], str, "norms"),
-            margins=_typed(method["margins"], str, "margins"),
+            margins=_margin_method(method["margins"]),
         ),
         semantics="real",
         versions=tuple(
@@ -233,6 +233,13 @@ def _asked(value: Any) -> str:
     if text != "auto" and not (text.isascii() and text.isdecimal() and len(text) < 4):
         raise InputError("iterations: a number or 'auto' is expected")
     return text
+
+
+def _margin_method(value: Any) -> MarginMethod:
+    if value not in MARGIN_METHODS:
+        raise InputError(f"margins: {value!r} is no method of bounding them")
+    found: MarginMethod = value
+    return found
 
 
 def _texts(value: Any, what: str) -> tuple[str, ...]:

@@ -73,7 +73,8 @@ def audit_bounds(
     smaller. By the law of `protocol` an honest file is always confirmed.
     """
     check_same_model(bounds, network)
-    exact = network_bounds(network, (reference,), [_plan(layer) for layer in bounds.layers], on_step)
+    plans, margins = [_plan(layer) for layer in bounds.layers], bounds.method.margins
+    exact = network_bounds(network, (reference,), plans, on_step, margins=margins, slack=Fraction(0))
     claims: list[Claim] = []
     for index, (said, found) in enumerate(zip(bounds.layers, exact.layers, strict=True)):
         claims.append(Claim(f"layer {index}, upper", said.upper, found.upper, found.upper <= said.upper))

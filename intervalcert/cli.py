@@ -150,6 +150,13 @@ def _parser() -> argparse.ArgumentParser:
         "small layers, else cholesky (default: gram if --iterations is a number, else auto)",
     )
     bounds.add_argument(
+        "--margins",
+        choices=("product", "chain", "best"),
+        default="product",
+        help="margins from the product of the norms (default), from a chain through all layers (tighter), or the best "
+        "of both for each pair of classes",
+    )
+    bounds.add_argument(
         "--prec", type=_natural, metavar="BITS", help="bits of the grid and the square roots (default 64)"
     )
     bounds.add_argument(
@@ -249,7 +256,13 @@ def _bounds(arguments: argparse.Namespace) -> int:
     network = load_model(arguments.model, arguments.biases, activation=arguments.activation)
     with _layer_progress("bounds", len(network.layers)) as on_step:
         found = compute_bounds(
-            network, arguments.backend, arguments.iterations, method=arguments.method, prec=prec, on_step=on_step
+            network,
+            arguments.backend,
+            arguments.iterations,
+            method=arguments.method,
+            margins=arguments.margins,
+            prec=prec,
+            on_step=on_step,
         )
     if arguments.output is not None:
         save_bounds(found, arguments.output)

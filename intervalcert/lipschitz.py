@@ -5,21 +5,39 @@ L[i][j] >= sup over u != v of |(N(v)_j - N(v)_i) - (N(u)_j - N(u)_i)| / ||v - u|
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
 from operator import mul
-from typing import Any
+from typing import Any, Literal, get_args
 
-from intervalcert.fallback import describe, is_sharp, settle
+from intervalcert.chain import chain_squares, guess_chain
+from intervalcert.errors import InconclusiveError, UsageError
+from intervalcert.fallback import Settled, describe, is_sharp, settle
 from intervalcert.layerwise import LayerBound, Plan, layer_bound
 from intervalcert.network import Network
 from intervalcert.norms import frobenius_upper
 from intervalcert.protocol import Backend, Scalar
 from intervalcert.rational import round_up
 
-__all__ = ["Margins", "NetworkBounds", "layer_bounds", "network_bounds", "product_margins"]
+__all__ = [
+    "MARGIN_METHODS",
+    "MarginMethod",
+    "Margins",
+    "NetworkBounds",
+    "layer_bounds",
+    "network_bounds",
+    "product_margins",
+]
+
+
+MarginMethod = Literal["product", "chain", "best"]
+MARGIN_METHODS: tuple[MarginMethod, ...] = get_args(MarginMethod)
+
+CHAIN_SLACK = Fraction(1, 2**40)
+"""Chain margins are published this part above what was found. They rest on matrices guessed in floats, which differ
+from machine to machine by some 1e-14: with the slack, an audit elsewhere confirms them."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +95,62 @@ def product_margins(network: Network, layers: Sequence[LayerBound], rungs: Seque
     settled = settle(rungs, compute, is_useful=lambda found: all(map(is_sharp, found.values())))
     # Rounding up to prec bits happens on every backend, is monotone, and keeps the file small.
     upper = {pair: round_up(value.upper(), settled.backend.prec) for pair, value in settled.value.items()}
-    return Margins(
-        tuple(tuple(Fraction(0) if i == j else upper[min(i, j), max(i, j)] for j in classes) for i in classes),
-        describe(settled.backend),
-        settled.refused,
+    return _margins(upper, network.outputs, settled)
+
+
+def chain_margins(network: Network, rungs: Sequence[Backend[Any]], slack: Fraction = CHAIN_SLACK) -> Margins | None:
+    """The margins of `chain`, each above what was found by `slack`; None if floats guess no chain, or a useless one.
+
+    Guarantees: each entry is a margin Lipschitz bound, a dyadic of `prec` bits.
+    """
+    guess = guess_chain(network)
+    classes = range(network.outputs)
+    pairs = [(i, j) for j in classes for i in range(j)]
+    if guess is None:
+        return None
+    try:
+        settled = settle(
+            rungs,
+            lambda backend: list(map(backend.sqrt_upper, chain_squares(network, guess, pairs, backend))),
+            is_useful=lambda found: all(map(is_sharp, found)),
+        )
+    except InconclusiveError:
+        return None
+    prec = settled.backend.prec
+    upper = [round_up(value.upper() * (1 + slack), prec) for value in settled.value]
+    return _margins(dict(zip(pairs, upper, strict=True)), network.outputs, settled)
+
+
+def _margins(upper: Mapping[tuple[int, int], Fraction], classes: int, settled: Settled[Any]) -> Margins:
+    matrix = tuple(
+        tuple(Fraction(0) if i == j else upper[min(i, j), max(i, j)] for j in range(classes)) for i in range(classes)
     )
+    return Margins(matrix, describe(settled.backend), settled.refused)
+
+
+def _smaller(one: Margins, other: Margins) -> Margins:
+    """The smaller of both, pair by pair."""
+    matrix = tuple(
+        tuple(min(pair) for pair in zip(*rows, strict=True)) for rows in zip(one.matrix, other.matrix, strict=True)
+    )
+    return Margins(matrix, other.computed_by, one.refused + other.refused)
+
+
+def margins_by(
+    method: MarginMethod,
+    network: Network,
+    layers: Sequence[LayerBound],
+    rungs: Sequence[Backend[Any]],
+    slack: Fraction = CHAIN_SLACK,
+) -> Margins:
+    """The product, the chain, or the smaller of both, pair by pair. Without a chain or a hidden layer: the product."""
+    if method not in MARGIN_METHODS:
+        raise UsageError(f"there are no margins by {method!r}: choose one of {', '.join(MARGIN_METHODS)}")
+    chain = chain_margins(network, rungs, slack) if method != "product" and len(layers) > 1 else None
+    if chain is not None and method == "chain":
+        return chain
+    product = product_margins(network, layers, rungs)
+    return product if chain is None else _smaller(product, chain)
 
 
 def network_bounds(
@@ -89,7 +158,10 @@ def network_bounds(
     rungs: Sequence[Backend[Any]],
     plans: Sequence[Plan],
     on_step: Callable[[int], None] = lambda _: None,
+    *,
+    margins: MarginMethod = "product",
+    slack: Fraction = CHAIN_SLACK,
 ) -> NetworkBounds:
     """The whole first stage on one ladder of number systems."""
     layers = layer_bounds(network, rungs, plans, on_step)
-    return NetworkBounds(layers, product_margins(network, layers, rungs))
+    return NetworkBounds(layers, margins_by(margins, network, layers, rungs, slack))

@@ -41,10 +41,12 @@ class Activation:
     """A function R^k -> R^k with ||f(u) - f(v)|| <= lipschitz·||u - v|| for all u, v.
 
     `name` says all that the constant depends on: ``relu``, or with a parameter ``leaky_relu:0.01``.
+    is_sector: whether it acts component by component, with all difference quotients in [0, lipschitz].
     """
 
     name: str
     lipschitz: Fraction
+    is_sector: bool
 
 
 ACTIVATIONS = {
@@ -58,6 +60,7 @@ ACTIVATIONS = {
     "group_sort": Fraction(1),
     "min_max": Fraction(1),
 }
+_MIXING = {"group_sort", "min_max"}
 PARAMETRISED = {
     "leaky_relu": "the slope below zero: leaky_relu:0.01",
     "elu": "its alpha: elu:1",
@@ -68,13 +71,13 @@ def activation(name: str) -> Activation:
     """The activation of that name. An unknown one is an error: there is no Lipschitz constant by default."""
     kind, colon, parameter = str(name).partition(":")
     if name in ACTIVATIONS:
-        return Activation(name, ACTIVATIONS[name])
+        return Activation(name, ACTIVATIONS[name], name not in _MIXING)
     if kind in PARAMETRISED and colon:
         value = parse_rational(parameter)
         if kind == "elu" and value < 0:
             raise InputError(f"the activation {name!r}: alpha must not be negative")
         # Slopes: 1 above zero; below it the leak, or alpha·exp(x) <= alpha.
-        return Activation(name, max(Fraction(1), abs(value)))
+        return Activation(name, max(Fraction(1), abs(value)), value >= 0)
     if kind in PARAMETRISED:
         raise InputError(f"the constant of the activation {name!r} depends on {PARAMETRISED[kind]}")
     known = ", ".join((*ACTIVATIONS, *(f"{kind}:VALUE" for kind in PARAMETRISED)))

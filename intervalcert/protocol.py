@@ -90,6 +90,8 @@ class Matrix(Protocol[S]):
     def shape(self) -> tuple[int, int]:
         """(rows, columns), both at least 1."""
 
+    def __add__(self, other: Self, /) -> Self: ...
+
     def __sub__(self, other: Self, /) -> Self: ...
 
     def __matmul__(self, other: Self, /) -> Self: ...
@@ -99,6 +101,11 @@ class Matrix(Protocol[S]):
 
     def divided(self, divisor: S, /) -> Self:
         """Every entry over `divisor`. Raises: UnboundedError if `divisor` contains zero."""
+
+    def times(self, factor: S, /) -> Self:
+        """Every entry times `factor`."""
+
+    def transposed(self) -> Self: ...
 
     def scaled(self, exponent: int, /) -> Self:
         """Every entry times 2^exponent."""

@@ -21,6 +21,13 @@ _MOST_CLASSES = 16
 """A margin matrix of more classes is summed up in a line instead."""
 
 
+_MARGINS = {
+    "product": "the product of norms",
+    "chain": "a chain through all layers",
+    "best": "the product of norms or a chain through all layers, whichever is smaller",
+}
+
+
 def print_data(renderable: RenderableType) -> None:
     """To standard output; wide enough that a pipe does not wrap it."""
     console = Console()
@@ -70,7 +77,8 @@ def bounds_tables(bounds: Bounds) -> Group:
     if notes:
         parts.append(Text("Recomputed because:\n  " + "\n  ".join(notes)))
     names, method = ", ".join(source.name for source in bounds.sources), bounds.method
-    parts.append(Text(f"Bounds of {names} over the reals, L2 distance of inputs, {method.margins} of norms"))
+    how = _MARGINS[method.margins]
+    parts.append(Text(f"Bounds of {names} over the reals, L2 distance of inputs, margins by {how}"))
     return Group(*parts)
 
 

@@ -343,6 +343,38 @@ def test_difference(systems, sets):
         check_inside(system, a.on(system) - b.on(system), expected, "-", a=a, b=b)
 
 
+@given(sets=shapes().flatmap(lambda shape: st.tuples(matrix_sets(shape), matrix_sets(shape))))
+def test_sum(systems, sets):
+    a, b = sets
+    expected = [[x + y for x, y in zip(*rows, strict=True)] for rows in zip(a.point, b.point, strict=True)]
+    for system in systems:
+        check_inside(system, a.on(system) + b.on(system), expected, "+", a=a, b=b)
+
+
+@given(a=matrix_sets(), factor=segments())
+def test_multiples(systems, a, factor):
+    for system, point in pairs(systems, factor.points):
+        found = a.on(system).times(factor.on(system.backend, point))
+        expected = [[x * point for x in row] for row in a.point]
+        check_inside(system, found, expected, "times", a=a, factor=factor, point=point)
+
+
+@given(data=rational_matrices(), factor=positive())
+def test_multiples_of_points_are_tight(systems, data, factor):
+    exact = sum_of_squares(to_rows(data)) * factor**2
+    for system in systems:
+        found = system.matrix(data).times(system.backend.scalar(factor)).frobenius_squared()
+        allowed = 0 if system.of_points else exact * Fraction(2) ** (10 - system.backend.working_bits)
+        assert found.upper() - found.lower() <= allowed, explain("a wide multiple", data=data, factor=factor)
+
+
+@given(a=matrix_sets())
+def test_transpose(systems, a):
+    expected = [list(column) for column in zip(*a.point, strict=True)]
+    for system in systems:
+        check_inside(system, a.on(system).transposed(), expected, "transposed", a=a)
+
+
 @given(
     sets=st.tuples(*[st.integers(1, 4)] * 3).flatmap(
         lambda sides: st.tuples(matrix_sets(sides[:2]), matrix_sets(sides[1:]))

@@ -166,10 +166,14 @@ class ArbMatrix:
         with _working(self.bits):
             return mat if error.is_zero() else mat + _filled(*self.shape, 1) * flint.arb(0, error)
 
-    def __sub__(self, other: ArbMatrix) -> ArbMatrix:
+    def __add__(self, other: ArbMatrix) -> ArbMatrix:
         (mine, error), (others, further) = self._unscaled(), other._unscaled()
         with _working(self.bits):
-            return ArbMatrix(_Centre(mine - others, self.bits), flint.arb(1), (error + further).abs_upper())
+            return ArbMatrix(_Centre(mine + others, self.bits), flint.arb(1), (error + further).abs_upper())
+
+    def __sub__(self, other: ArbMatrix) -> ArbMatrix:
+        with _working(self.bits):
+            return self + replace(other, scale=-other.scale)
 
     def __matmul__(self, other: ArbMatrix) -> ArbMatrix:
         with _working(self.bits):
@@ -203,6 +207,13 @@ class ArbMatrix:
         with _working(self.bits):
             quotient = ArbScalar(self.scale / divisor.ball, self.bits)  # nan is caught
         return replace(self, scale=quotient.ball)
+
+    def times(self, factor: ArbScalar) -> ArbMatrix:
+        with _working(self.bits):
+            return replace(self, scale=self.scale * factor.ball)
+
+    def transposed(self) -> ArbMatrix:
+        return replace(self, centre=_Centre(self.centre.mat.transpose(), self.bits))
 
     def scaled(self, exponent: int) -> ArbMatrix:
         with _working(self.bits):

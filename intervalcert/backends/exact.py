@@ -7,6 +7,7 @@ movement measured exactly.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -70,12 +71,21 @@ class ExactMatrix:
         rows, columns = self.integers.shape
         return rows, columns
 
+    def __add__(self, other: ExactMatrix) -> ExactMatrix:
+        mine, theirs, denominator = self._over_one_denominator(other)
+        return ExactMatrix(mine + theirs, denominator)
+
     def __sub__(self, other: ExactMatrix) -> ExactMatrix:
-        if self.denominator == other.denominator:
-            return ExactMatrix(self.numerators - other.numerators, self.denominator)
-        return ExactMatrix(
-            self.numerators * other.denominator - other.numerators * self.denominator,
-            self.denominator * other.denominator,
+        mine, theirs, denominator = self._over_one_denominator(other)
+        return ExactMatrix(mine - theirs, denominator)
+
+    def _over_one_denominator(self, other: ExactMatrix) -> tuple[IntegerArray, IntegerArray, int]:
+        denominator = math.lcm(self.denominator, other.denominator)
+        mine, theirs = denominator // self.denominator, denominator // other.denominator
+        return (
+            self.numerators if mine == 1 else self.numerators * mine,
+            other.numerators if theirs == 1 else other.numerators * theirs,
+            denominator,
         )
 
     def __matmul__(self, other: ExactMatrix) -> ExactMatrix:
@@ -93,6 +103,13 @@ class ExactMatrix:
         if top < 0:
             top, bottom = -top, -bottom
         return ExactMatrix(self.numerators * bottom, self.denominator * top)
+
+    def times(self, factor: ExactScalar) -> ExactMatrix:
+        top, bottom = factor.value.numerator, factor.value.denominator
+        return ExactMatrix(self.numerators * top, self.denominator * bottom)
+
+    def transposed(self) -> ExactMatrix:
+        return ExactMatrix(self.integers.T, self.denominator)
 
     def scaled(self, exponent: int) -> ExactMatrix:
         if exponent < 0:

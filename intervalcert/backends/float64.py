@@ -117,7 +117,7 @@ def _up(x: Dyadic) -> Dyadic:
 
 
 def _near(x: Dyadic, shift: int) -> float:
-    """A float less than one step below x·2^shift, for x >= 0; infinite if that is too large."""
+    """A float less than one step below x·2^shift; infinite if that is too large."""
     excess = max(0, x[0].bit_length() - 53)
     try:
         return math.ldexp(float(x[0] >> excess), x[1] + excess + shift)
@@ -265,6 +265,9 @@ class Float64Matrix:
         moved = self.centre * 2.0**shift if abs(shift) < 1000 else np.ldexp(self.centre, shift)
         return Float64Matrix(moved, exponent, _plus(_shifted(self.radius, shift), lost))
 
+    def __add__(self, other: Float64Matrix) -> Float64Matrix:
+        return self - other._negated()
+
     def __sub__(self, other: Float64Matrix) -> Float64Matrix:
         if other.exponent > self.exponent:
             return (other - self)._negated()
@@ -317,23 +320,40 @@ class Float64Matrix:
             most = min(most, _times(sums, 1 + 2 * _gamma(self.centre.shape[1])))
         return math.nextafter(math.sqrt(_plus(most, self.radius)), math.inf)
 
+    def times(self, factor: Float64Scalar) -> Float64Matrix:
+        # On a scale on which the larger end is near 1, the factors lie between `least` and `most`.
+        sizes = [m.bit_length() + e for m, e in (factor.low, factor.high) if m]
+        shift = -max(sizes, default=0)
+        least = math.nextafter(_near(factor.low, shift), -math.inf)
+        most = math.nextafter(_near(factor.high, shift), math.inf)
+        return self._times_between(least, most, -shift)
+
     def divided(self, divisor: Float64Scalar) -> Float64Matrix:
         if divisor.high[0] < 0:
             return self._negated().divided(divisor._negated())
         if divisor.low[0] <= 0:
             raise UnboundedError("division by an interval that contains zero")
-        # The factors t = 1/divisor, on a scale on which the largest is near 1, lie between `least` and `most`; r is a
-        # float in their midst. (C + D)·t - C·r = D·t + C·(t - r).
         shift = -divisor.low[1] - divisor.low[0].bit_length()
         most = math.nextafter(1 / math.nextafter(_near(divisor.low, shift), 0.0), math.inf)
         least = math.nextafter(1 / math.nextafter(_near(divisor.high, shift), math.inf), 0.0)
+        return self._times_between(least, most, shift)
+
+    def _times_between(self, least: float, most: float, shift: int) -> Float64Matrix:
+        """Every entry times t·2^shift for least <= t <= most. With a float r in their midst,
+
+        (C + D)·t - C·r = D·t + C·(t - r).
+        """
         r = (least + most) / 2
         apart = math.nextafter(max(most - r, r - least), math.inf)
+        largest = max(abs(least), abs(most))
         underflow = _times(self._spread(), _ETA) if self._norm else 0.0
         # The norm of the float products: each is at most (1 + u) times the true one, or off by η/2.
-        norm = _plus(_times(_times(self._norm, r), 1 + 2 * _U), underflow)
-        radius = _plus(_times(self.radius, most), _times(self._norm, apart), _times(_U, norm), underflow)
+        norm = _plus(_times(_times(self._norm, abs(r)), 1 + 2 * _U), underflow)
+        radius = _plus(_times(self.radius, largest), _times(self._norm, apart), _times(_U, norm), underflow)
         return Float64Matrix(self.centre * r, self.exponent + shift, radius, norm)._on_scale()
+
+    def transposed(self) -> Float64Matrix:
+        return Float64Matrix(self.centre.T, self.exponent, self.radius, self._known_norm, self._known_squares)
 
     def scaled(self, exponent: int) -> Float64Matrix:
         known = self._known_norm, self._known_squares

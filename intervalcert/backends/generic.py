@@ -53,6 +53,12 @@ class GenericMatrix(Generic[S]):
     def shape(self) -> tuple[int, int]:
         return len(self.rows), len(self.rows[0])
 
+    def __add__(self, other: GenericMatrix[S]) -> GenericMatrix[S]:
+        return GenericMatrix(
+            self.backend,
+            tuple(tuple(x + y for x, y in zip(a, b, strict=True)) for a, b in zip(self.rows, other.rows, strict=True)),
+        )
+
     def __sub__(self, other: GenericMatrix[S]) -> GenericMatrix[S]:
         return GenericMatrix(
             self.backend,
@@ -73,9 +79,14 @@ class GenericMatrix(Generic[S]):
     def divided(self, divisor: S) -> GenericMatrix[S]:
         return GenericMatrix(self.backend, tuple(tuple(x / divisor for x in row) for row in self.rows))
 
-    def scaled(self, exponent: int) -> GenericMatrix[S]:
-        factor = self.backend.scalar(Fraction(2) ** exponent)
+    def times(self, factor: S) -> GenericMatrix[S]:
         return GenericMatrix(self.backend, tuple(tuple(x * factor for x in row) for row in self.rows))
+
+    def transposed(self) -> GenericMatrix[S]:
+        return GenericMatrix(self.backend, tuple(zip(*self.rows, strict=True)))
+
+    def scaled(self, exponent: int) -> GenericMatrix[S]:
+        return self.times(self.backend.scalar(Fraction(2) ** exponent))
 
     def rounded(self, bits: int) -> tuple[GenericMatrix[S], S]:
         # Moving to the grid is monotone, so the hull of where the ends move to encloses where all members do.

@@ -23,7 +23,7 @@ from intervalcert.backends import backend_names, get_backend, ladder
 from intervalcert.certifier import Certifier
 from intervalcert.errors import InconclusiveError, SoundnessError
 from intervalcert.layerwise import Plan
-from intervalcert.lipschitz import NetworkBounds, network_bounds
+from intervalcert.lipschitz import MarginMethod, NetworkBounds, network_bounds
 from intervalcert.rational import RationalVector
 
 __all__ = ["Compute", "Decide", "bound_violations", "plainly_certified", "run", "verdict_violations"]
@@ -33,6 +33,9 @@ Compute = Callable[[Network, int, Plan], NetworkBounds]
 Matrix = tuple[tuple[Fraction, ...], ...]
 Decide = Callable[[Matrix, RationalVector, Fraction], bool]
 """(margins, logits, eps) -> certified?"""
+
+MARGINS: dict[str, MarginMethod] = {"gram": "product", "cholesky": "chain"}
+"""Both ways to bound margins are run: the product after Gram iteration, the chain after Cholesky."""
 
 SETTINGS = (
     (64, Plan("gram", 11)),
@@ -50,7 +53,8 @@ def on_backend(name: str) -> Compute:
     """One number system without fallback: what it cannot settle is reported as such, not handed on."""
 
     def compute(network: Network, prec: int, plan: Plan) -> NetworkBounds:
-        return network_bounds(network, (get_backend(name, prec),), [plan] * len(network.layers))
+        plans = [plan] * len(network.layers)
+        return network_bounds(network, (get_backend(name, prec),), plans, margins=MARGINS[plan.method])
 
     return compute
 

@@ -99,9 +99,10 @@ def product_margins(network: Network, layers: Sequence[LayerBound], rungs: Seque
 
 
 def chain_margins(network: Network, rungs: Sequence[Backend[Any]], slack: Fraction = CHAIN_SLACK) -> Margins | None:
-    """The margins of `chain`, each above what was found by `slack`; None if floats guess no chain, or a useless one.
+    """The margins of `chain`, each above what was found by `slack`; None if floats guess no chain, or a wrong one.
 
-    Guarantees: each entry is a margin Lipschitz bound, a dyadic of `prec` bits.
+    Guarantees: each entry is a margin Lipschitz bound, a dyadic of `prec` bits. Raises: InconclusiveError if the last
+    rung can neither prove the guess nor, being exact, refute it.
     """
     guess = guess_chain(network)
     classes = range(network.outputs)
@@ -115,6 +116,8 @@ def chain_margins(network: Network, rungs: Sequence[Backend[Any]], slack: Fracti
             is_useful=lambda found: all(map(is_sharp, found)),
         )
     except InconclusiveError:
+        if rungs[-1].working_bits is not None:
+            raise  # finer numbers might prove it: then the exact run would take the chain, and so must this one
         return None
     prec = settled.backend.prec
     upper = [round_up(value.upper() * (1 + slack), prec) for value in settled.value]

@@ -39,8 +39,8 @@ def compute_bounds(
     """Sound bounds of every layer's operator norm and of every margin's Lipschitz constant.
 
     Guarantees: layers[l].lower <= ||W_l|| <= layers[l].upper, and margins.matrix[i][j] bounds the change of
-    N(x)_j - N(x)_i per unit of L2 distance, for all inputs x. With equal `prec` and `iterations`, the bounds of any
-    backend are at least those of ``exact``.
+    N(x)_j - N(x)_i per unit of L2 distance, for all inputs x. With equal `prec`, `iterations`, `method` and `margins`,
+    the bounds of any backend are at least those of ``exact``.
 
     Args:
         backend: ``arb`` (balls), ``float64`` (fastest), ``exact`` (rationals), ``mpmath`` (independent, slow).

@@ -21,8 +21,8 @@ For another activation of constant b, ||Δ|| <= b·||Wv|| and ||Wv||² <= ||S||�
 in the product. With Λ = (2/σ)·I for σ >= ||S||, X >= (1/σ)·I: never worse than the product, up to rounding.
 
 With products alone. Floats guess Λ, P', a number e, and a triangular L with L·Lᵀ ~ X - m·I. With R = P' - e·I,
-    X >= (m - ||X - m·I - L·Lᵀ||_F)·I =: x·I;    if x > 0 and ||I - X·R||_F <= e·x, then X⁻¹ <= R + e·I = P',
-because X⁻¹ - R = X⁻¹(I - XR) is symmetric and of norm at most ||I - XR||/x. Both are checked on the number system at
+    X >= (m - ||X - m·I - L·Lᵀ||_F)·I =: x·I;    if ||I - X·R||_F < e·x, then x > 0 and X⁻¹ <= R + e·I = P',
+because X⁻¹ - R = X⁻¹(I - XR) is symmetric and of norm at most ||I - XR||/x. This is checked on the number system at
 hand. The guesses are the same for all of them, and P' is a point again: no error is carried from layer to layer.
 """
 
@@ -104,14 +104,20 @@ def _guess(layer: Layer, before: Floats | None) -> _Step:
         exponent, eye = power + 2 * near.exponent, np.eye(side)
         if not _is_sector(layer):
             size = top * (1 + side * side * _SLACK)
-            return _Step(exponent, size, top, 0.0, np.linalg.cholesky(top * eye - s), size * eye)
+            triangle = np.linalg.cholesky(top * eye - s)
+            if not np.isfinite(triangle).all():
+                raise FloatingPointError("not a matrix of numbers")
+            return _Step(exponent, size, top, 0.0, triangle, size * eye)
         factor = 2 / top
         x = factor * eye - factor * factor / 4 * s
         least = (1 - side * _SHRINK) / top
         slack = side * side * _SLACK / least
         inverse = np.linalg.inv(x)
-        after = (inverse + inverse.T) / 2 + slack * eye
-        return _Step(exponent, factor, least, slack, np.linalg.cholesky(x - least * eye), after)
+        after = (inverse + inverse.T) / 2 + slack * eye  # symmetric, whatever `inv` did: the proof needs that
+        triangle = np.linalg.cholesky(x - least * eye)
+        if not (np.isfinite(after).all() and np.isfinite(triangle).all()):
+            raise FloatingPointError("not a matrix of numbers")
+        return _Step(exponent, factor, least, slack, triangle, after)
 
 
 def _is_sector(layer: Layer) -> bool:
@@ -150,17 +156,16 @@ def _check(layer: Layer, step: _Step, before: _Step | None, backend: Backend[Any
     s = w if before is None else w @ backend.matrix(RationalMatrix.from_floats(before.after))
     s = (s @ w.transposed()).scaled(-step.exponent)
     remainder = backend.matrix(RationalMatrix.from_floats(step.triangle)).gram()
-    least, zero = backend.scalar(Fraction(step.least)), backend.scalar(Fraction(0))
+    least = backend.scalar(Fraction(step.least))
     if not _is_sector(layer):  # ||S|| <= m + ||m·I - S - L·Lᵀ||_F < factor
         norm = least + frobenius_upper(multiple(step.least) - s - remainder, backend)
         proved = norm.less(backend.scalar(Fraction(step.factor)))
     else:
         x = multiple(step.factor) - s.times(backend.scalar(Fraction(step.factor) ** 2 / 4))
         smallest = least - frobenius_upper(x - multiple(step.least) - remainder, backend)
-        if not zero.less(smallest).certainly():
-            raise UndecidedError("a chain's matrix is not proved to be positive definite")
         r = backend.matrix(RationalMatrix.from_floats(step.after)) - multiple(step.slack)
         off = frobenius_upper(multiple(1.0) - x @ r, backend)
+        # A norm is not negative and the slack is positive: this proves x > 0, too.
         proved = off.less(backend.scalar(Fraction(step.slack)) * smallest)
     if not proved.certainly():
         raise UndecidedError("a chain's matrix is not proved to be large enough")

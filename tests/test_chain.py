@@ -189,6 +189,9 @@ def test_layers_without_full_rank(rank):
     ("routine", "broken"),
     [
         ("inv", lambda a: a * 0),
+        ("inv", lambda a: np.full_like(a, np.nan)),
+        ("inv", lambda a: np.full_like(a, np.inf)),
+        ("cholesky", lambda a: np.full_like(a, np.nan)),
         ("inv", lambda a: np.linalg.pinv(a) * 0.5),
         ("cholesky", lambda a: a * 0),
         ("cholesky", lambda a: np.eye(len(a)) * 1e3),
@@ -206,6 +209,51 @@ def test_a_wrong_guess_proves_nothing(monkeypatch, routine, broken):
             with pytest.raises(UndecidedError):
                 chain_squares(network, guess, pairs_of(network), get_backend(name))
     assert margins_by("best", network, product.layers, ladder("exact")).matrix == product.margins.matrix
+
+
+@pytest.mark.parametrize(
+    ("routine", "broken"), [("cholesky", lambda a: a * 0), ("eigvalsh", lambda a: np.full(len(a), 1e-3))]
+)
+def test_a_wrong_guess_proves_nothing_outside_the_sector_either(monkeypatch, routine, broken):
+    """Here a norm is claimed, and the residual must leave it standing."""
+    network = drawn(4, between="group_sort")
+    monkeypatch.setattr(np.linalg, routine, broken)
+    guess = guess_chain(network)
+    assert guess is not None or routine == "eigvalsh"
+    for name in ("exact", "arb", "float64") if guess is not None else ():
+        with pytest.raises(UndecidedError):
+            chain_squares(network, guess, pairs_of(network), get_backend(name))
+
+
+def test_a_norm_outside_the_sector_must_be_proved():
+    """A claimed norm just below the true one, with a good factor of what is left of it."""
+    network = drawn(4, between="group_sort")
+    guess = guess_chain(network)
+    small = (replace(guess[0], factor=guess[0].factor / 2, after=guess[0].after / 2), *guess[1:])
+    for name in backend_names():
+        with pytest.raises(UndecidedError):
+            chain_squares(network, small, pairs_of(network), get_backend(name))
+
+
+@pytest.mark.parametrize("name", ["arb", "mpmath"])
+@pytest.mark.parametrize("between", ["relu", "group_sort"])
+def test_undecided_is_not_proved(name, between):
+    """Numbers of 32 bits can neither prove nor refute a good guess, which exact rationals prove."""
+    network = drawn(4, between=between)
+    guess, pairs = guess_chain(network), pairs_of(network)
+    with pytest.raises(UndecidedError):
+        chain_squares(network, guess, pairs, get_backend(name, 16))
+    assert chain_squares(network, guess, pairs, get_backend("exact", 16))
+
+
+@pytest.mark.parametrize("name", backend_names())
+def test_a_matrix_that_is_not_positive_definite_is_not_inverted(name):
+    """Lambda four times as large: X has negative eigenvalues, and no slack makes up for it."""
+    network = drawn(4)
+    first, *rest = guess_chain(network)
+    wrong = replace(first, factor=first.factor * 4, slack=1e6, after=first.after + 1e6 * np.eye(len(first.after)))
+    with pytest.raises(UndecidedError):
+        chain_squares(network, (wrong, *rest), pairs_of(network), get_backend(name))
 
 
 # -- files and audits --------------------------------------------------------------------------------------------------

@@ -128,6 +128,26 @@ def test_a_bound_without_its_underflow_term_is_caught(monkeypatch):
     assert off > allowed
 
 
+def test_a_multiple_by_a_point_covers_its_own_rounding():
+    """Between equal ends nothing but the roundings of the products is there to be covered."""
+    entries = np.random.default_rng(2).standard_normal((9, 9))
+    r = 1 / 3
+    ball = Float64Matrix(entries, 0, 0.0)._times_between(r, r, 0)
+    data = RationalMatrix.from_floats(entries)
+    top, bottom = r.as_integer_ratio()
+    off, allowed = distance_squared(ball, data.numerators * top, data.denominator * bottom)
+    assert 0 < off <= allowed
+
+
+@pytest.mark.parametrize("shift", [900, 1100, 3000])
+def test_what_vanishes_on_a_larger_scale_is_in_the_radius(shift):
+    entries = np.array([[1.0, -3.0, 2.0**-500], [2.0**-1074, 0.1, 1e-300]])
+    ball = Float64Matrix(entries, 0, 0.0)._moved_to(shift)
+    data = RationalMatrix.from_floats(entries)
+    off, allowed = distance_squared(ball, data.numerators, data.denominator)
+    assert 0 < off <= allowed
+
+
 @settings(max_examples=60)
 @given(
     kind=st.sampled_from(sorted(ADVERSARIAL)),
@@ -172,6 +192,7 @@ def test_the_way_down_is_arb_then_exact():
 def test_inner_products_beyond_the_proof_are_refused():
     with pytest.raises(UnboundedError):
         float64._gamma(2**52)
+    assert float64._gamma(2**51 - 2) <= 0.34
 
 
 def test_decimals_enter_as_balls():

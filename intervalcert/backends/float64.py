@@ -70,7 +70,7 @@ def _times(x: float, y: float) -> float:
 def _gamma(k: int) -> float:
     """An upper bound of γ_{k+2}: two operations to spare, for the factors alpha and beta that BLAS routines have."""
     ku = (k + 2) * _U  # exact: k is far below 2^53
-    if ku >= 0.5:
+    if ku > 0.25:  # up to here γ <= 1/3, which the bounds of sums of squares rely on
         raise UnboundedError(f"inner products of length {k} are too long for float64")
     return math.nextafter(ku / (1 - ku), math.inf)  # 1 - ku is exact: a multiple of u below 1
 
@@ -100,10 +100,6 @@ Dyadic = tuple[int, int]
 def _sum(x: Dyadic, y: Dyadic) -> Dyadic:
     (m, e), (n, f) = x, y
     return ((m << e - f) + n, f) if e >= f else (m + (n << f - e), e)
-
-
-def _product(x: Dyadic, y: Dyadic) -> Dyadic:
-    return x[0] * y[0], x[1] + y[1]
 
 
 def _down(x: Dyadic) -> Dyadic:
@@ -158,7 +154,8 @@ class Float64Scalar:
 
     def __mul__(self, other: Float64Scalar) -> Float64Scalar:
         if self.low[0] >= 0 and other.low[0] >= 0:
-            return Float64Scalar(_down(_product(self.low, other.low)), _up(_product(self.high, other.high)))
+            (a, b), (c, d) = (self.low, self.high), (other.low, other.high)
+            return Float64Scalar(_down((a[0] * c[0], a[1] + c[1])), _up((b[0] * d[0], b[1] + d[1])))
         ends = [x * y for x in (self.lower(), self.upper()) for y in (other.lower(), other.upper())]
         return Float64Scalar.around(min(ends), max(ends))
 

@@ -16,7 +16,7 @@ from intervalcert.batch import certify_all, outputs_of, rows_of
 from intervalcert.bulk import BulkCertifier, Radii, Verdicts
 from intervalcert.errors import InputError, UsageError
 from intervalcert.layerwise import NormMethod, Plan
-from intervalcert.lipschitz import MarginMethod, network_bounds
+from intervalcert.lipschitz import MarginMethod, MarginPlan, network_bounds
 from intervalcert.network import Network
 from intervalcert.norms import Iterations
 from intervalcert.rational import as_fraction, plain_array
@@ -32,7 +32,8 @@ def compute_bounds(
     iterations: Iterations = "auto",
     *,
     method: NormMethod | None = None,
-    margins: MarginMethod = "product",
+    margins: MarginMethod = "best",
+    effort: int = 0,
     prec: int = DEFAULT_PREC,
     on_step: Callable[[int], None] = lambda _: None,
 ) -> Bounds:
@@ -47,15 +48,17 @@ def compute_bounds(
         iterations: Gram steps per layer; ``auto`` stops when a step gains less than 1e-5 of the bound.
         method: how norms are bounded: ``gram`` iteration; ``cholesky``, tight to 1e-9 and better; ``auto``, the tighter
             of both for small layers, else ``cholesky``. By default ``gram`` if a number of iterations is given.
-        margins: ``product`` of the norms, ``chain`` (tighter: one quadratic bound through all layers, `chain`), or
-            ``best``, the smaller of both for each pair of classes.
+        margins: ``product`` of the norms, ``chain`` (tighter: one ellipsoid through all layers), or ``best``, the
+            smaller of both for each pair of classes.
+        effort: rounds of tuning the chain in floats before it is proved; 0 takes a closed form.
         prec: bits of the grid and the square roots of the algorithm.
         on_step: called with the layer's index after each Gram step.
     """
     rungs = ladder(backend, prec)
+    asked = MarginPlan(margins, effort)
     plan = Plan(method or ("auto" if iterations == "auto" else "gram"), iterations)
-    found = network_bounds(network, rungs, [plan] * len(network.layers), on_step, margins=margins)
-    how = Method(backend, prec, rungs[0].working_bits, str(iterations), plan.method, margins)
+    found = network_bounds(network, rungs, [plan] * len(network.layers), on_step, margins=asked)
+    how = Method(backend, prec, rungs[0].working_bits, str(iterations), plan.method, margins, effort)
     return Bounds.of(network, found, how)
 
 

@@ -14,22 +14,25 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from intervalcert.activations import activation
 from intervalcert.errors import InputError, SoundnessError
 from intervalcert.files import MAX_FILE_BYTES, atomic_writer, read_text
 from intervalcert.layerwise import METHODS, LayerBound
-from intervalcert.lipschitz import MARGIN_METHODS, MarginMethod, Margins, NetworkBounds
-from intervalcert.network import Network, Source, activation
+from intervalcert.lipschitz import MARGIN_METHODS, MAX_EFFORT, MarginMethod, Margins, NetworkBounds
+from intervalcert.network import Network, Source
 from intervalcert.norms import MAX_ITERATIONS
 from intervalcert.rational import MAX_BINARY_EXPONENT, decimal_lower, decimal_upper, format_exact, parse_rational
 
 __all__ = ["FORMAT_VERSION", "Bounds", "Method", "load_bounds", "save_bounds"]
 
 FORMAT = "intervalcert bounds"
-FORMAT_VERSION = 2
-"""1: all norms by Gram iteration. 2: each layer says by which method."""
+FORMAT_VERSION = 3
+"""1: all norms by Gram iteration. 2: each layer says by which method. 3: what a chain gave besides the margins."""
+_LEAST_MULTIPLIER = Fraction(1, 2**200)
 _LIBRARIES = ("intervalcert", "numpy", "python-flint", "mpmath")
 
 
@@ -43,6 +46,7 @@ class Method:
     iterations: str
     norms: str = "gram"
     margins: MarginMethod = "product"
+    effort: int = 0
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,7 @@ def save_bounds(bounds: Bounds, path: str | Path) -> None:
 def _all_bounds(bounds: Bounds) -> Iterator[Fraction]:
     for layer in bounds.layers:
         yield from (layer.lower, layer.upper)
+    yield from bounds.margins.sigmas
     for row in bounds.margins.matrix:
         yield from row
 
@@ -122,6 +127,7 @@ def _as_json(bounds: Bounds) -> dict[str, Any]:
             "iterations": bounds.method.iterations,
             "norms": bounds.method.norms,
             "margins": bounds.method.margins,
+            "effort": bounds.method.effort,
         },
         "versions": dict(bounds.versions),
         "layers": [
@@ -135,14 +141,16 @@ def _as_json(bounds: Bounds) -> dict[str, Any]:
                 "iterations": layer.iterations,
                 "computed_by": layer.computed_by,
                 "refused": list(layer.refused),
+                "sigma": None if sigma is None else {"exact": format_exact(sigma), "decimal": decimal_upper(sigma)},
             }
-            for layer, name in zip(bounds.layers, bounds.activations, strict=True)
+            for layer, name, sigma in zip_longest(bounds.layers, bounds.activations, bounds.margins.sigmas)
         ],
         "margins": {
             "exact": [[format_exact(x) for x in row] for row in bounds.margins.matrix],
             "decimal": [[decimal_upper(x) for x in row] for row in bounds.margins.matrix],
             "computed_by": bounds.margins.computed_by,
             "refused": list(bounds.margins.refused),
+            "multipliers": [[format_exact(x) for x in row] for row in bounds.margins.multipliers],
         },
     }
 
@@ -196,7 +204,7 @@ def _from_json(data: Any) -> Bounds:
     method = data["method"]
     return Bounds(
         layers=layers,
-        margins=_margins(data["margins"], layers),
+        margins=_margins(data, layers, found),
         activations=_activations([item["activation"] for item in data["layers"]]),
         sources=_sources(_typed(data["model"], list, "model")),
         method=Method(
@@ -206,6 +214,7 @@ def _from_json(data: Any) -> Bounds:
             iterations=_asked(method["iterations"]),
             norms=_typed(method["norms"], str, "norms"),
             margins=_margin_method(method["margins"]),
+            effort=_effort(method["effort"]) if found > 2 else 0,
         ),
         semantics="real",
         versions=tuple(
@@ -240,6 +249,12 @@ def _margin_method(value: Any) -> MarginMethod:
         raise InputError(f"margins: {value!r} is no method of bounding them")
     found: MarginMethod = value
     return found
+
+
+def _effort(value: Any) -> int:
+    if not 0 <= _typed(value, int, "effort") <= MAX_EFFORT:
+        raise InputError(f"effort: a number of rounds up to {MAX_EFFORT} is expected")
+    return int(value)
 
 
 def _texts(value: Any, what: str) -> tuple[str, ...]:
@@ -287,7 +302,8 @@ def _activations(names: Iterable[Any]) -> tuple[str | None, ...]:
     return (*between, None)
 
 
-def _margins(item: Any, layers: tuple[LayerBound, ...]) -> Margins:
+def _margins(data: Any, layers: tuple[LayerBound, ...], version: int) -> Margins:
+    item = data["margins"]
     exact, decimal = item["exact"], item["decimal"]
     classes = layers[-1].shape[0] if layers else 0
     if classes < 2 or {len(exact), len(decimal), *map(len, (*exact, *decimal))} != {classes}:
@@ -302,7 +318,36 @@ def _margins(item: Any, layers: tuple[LayerBound, ...]) -> Margins:
         for j in range(i):
             if row[j] != matrix[j][i]:
                 raise InputError(f"the margins {i},{j} and {j},{i} differ: the matrix must be symmetric")
-    return Margins(matrix, _typed(item["computed_by"], str, "margins"), _texts(item["refused"], "margins"))
+    return Margins(
+        matrix,
+        _typed(item["computed_by"], str, "margins"),
+        _texts(item["refused"], "margins"),
+        _sigmas([layer["sigma"] for layer in data["layers"]]) if version > 2 else (),
+        _multipliers(item["multipliers"], layers) if version > 2 else (),
+    )
+
+
+def _sigmas(items: list[Any]) -> tuple[Fraction, ...]:
+    """Of all hidden layers, or of none."""
+    *hidden, last = items
+    if last is not None or (None in hidden and any(item is not None for item in hidden)):
+        raise InputError("sigma: every hidden layer has one, or none has")
+    return tuple(
+        _bound(item["exact"], item["decimal"], decimal_upper, f"layer {index}, sigma")
+        for index, item in enumerate(hidden)
+        if item is not None
+    )
+
+
+def _multipliers(rows: Any, layers: tuple[LayerBound, ...]) -> tuple[tuple[Fraction, ...], ...]:
+    """Guesses that an audit starts from: floats of a reasonable size, one per neuron."""
+    texts = [_texts(row, "multipliers") for row in _typed(rows, list, "multipliers")]
+    if texts and [len(row) for row in texts] != [layer.shape[0] for layer in layers[:-1]]:
+        raise InputError("multipliers: there must be one for each neuron of each hidden layer")
+    found = tuple(tuple(map(parse_rational, row)) for row in texts)
+    if not all(_LEAST_MULTIPLIER <= x <= 1 / _LEAST_MULTIPLIER for row in found for x in row):
+        raise InputError("multipliers: numbers between 2^-200 and 2^200 are expected")
+    return found
 
 
 def _bound(exact: Any, decimal: Any, people: Callable[[Fraction], str], where: str) -> Fraction:

@@ -10,7 +10,7 @@ from typing import Any
 from intervalcert.artifacts import Bounds
 from intervalcert.errors import InputError
 from intervalcert.layerwise import LayerBound, Plan
-from intervalcert.lipschitz import network_bounds
+from intervalcert.lipschitz import MarginPlan, Margins, network_bounds
 from intervalcert.network import Network
 from intervalcert.protocol import Backend
 
@@ -73,12 +73,14 @@ def audit_bounds(
     smaller. By the law of `protocol` an honest file is always confirmed.
     """
     check_same_model(bounds, network)
-    plans, margins = [_plan(layer) for layer in bounds.layers], bounds.method.margins
-    exact = network_bounds(network, (reference,), plans, on_step, margins=margins, slack=Fraction(0))
+    plans = [_plan(layer) for layer in bounds.layers]
+    margins = MarginPlan(bounds.method.margins, multipliers=bounds.margins.multipliers, slack=Fraction(0))
+    exact = network_bounds(network, (reference,), plans, on_step, margins=margins)
     claims: list[Claim] = []
     for index, (said, found) in enumerate(zip(bounds.layers, exact.layers, strict=True)):
         claims.append(Claim(f"layer {index}, upper", said.upper, found.upper, found.upper <= said.upper))
         claims.append(Claim(f"layer {index}, lower", said.lower, found.lower, said.lower <= found.lower))
+    claims += _sigma_claims(bounds.margins, exact.margins)
     claims += _margin_claims(bounds.margins.matrix, exact.margins.matrix)
     return AuditReport(tuple(claims))
 
@@ -90,6 +92,16 @@ def _plan(said: LayerBound) -> Plan:
     if said.method == "cholesky":
         return Plan("cholesky", claimed=said.upper)
     return Plan("gram", said.iterations)
+
+
+def _sigma_claims(said: Margins, found: Margins) -> list[Claim]:
+    """A file may leave them out. What it says must be found: a sigma without a chain is confirmed by nothing."""
+    if said.sigmas and not found.sigmas:
+        raise InputError("the bounds claim a sigma of each hidden layer, but floats guess no chain here to confirm it")
+    return [
+        Claim(f"layer {index}, sigma", claimed, exact, exact <= claimed)
+        for index, (claimed, exact) in enumerate(zip(said.sigmas, found.sigmas, strict=False))
+    ]
 
 
 def _margin_claims(said: Sequence[Sequence[Fraction]], found: Sequence[Sequence[Fraction]]) -> list[Claim]:

@@ -6,7 +6,6 @@ Nothing here is written per row but the exact path, which few rows take.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -29,7 +28,7 @@ from intervalcert.filtering import (
 )
 from intervalcert.machine import arithmetic_fault
 from intervalcert.protocol import Backend
-from intervalcert.rational import RationalMatrix, RationalVector, shortest_exact
+from intervalcert.rational import RationalMatrix, RationalVector, float_enclosure, shortest_exact
 
 __all__ = ["BulkCertifier", "Radii", "Rows", "Verdicts", "bfloat16_values", "is_bfloat16"]
 
@@ -58,13 +57,13 @@ class Radii:
     @staticmethod
     def all_equal(eps: Fraction, first: int = 0) -> Radii:
         _refuse_negative(eps, first)
-        return Radii(*_enclosure(eps), lambda _: eps, eps)
+        return Radii(*float_enclosure(eps, eps), lambda _: eps, eps)
 
     @staticmethod
     def of(radii: Sequence[Fraction], first: int = 0) -> Radii:
         for index, eps in enumerate(radii, first):
             _refuse_negative(eps, index)
-        ends = np.array([_enclosure(eps) for eps in radii]).T
+        ends = np.array([float_enclosure(eps, eps) for eps in radii]).T
         common = radii[0] if all(eps == radii[0] for eps in radii) else None
         return Radii(ends[0], ends[1], radii.__getitem__, common)
 
@@ -86,17 +85,6 @@ class Radii:
 def _refuse_negative(eps: Fraction, index: int) -> None:
     if eps < 0:
         raise InputError(f"output {index}: a radius must not be negative, and this one is {shortest_exact(eps)}")
-
-
-def _enclosure(eps: Fraction) -> tuple[float, float]:
-    """The floats next to eps >= 0, below and above; equal if it is one."""
-    try:
-        nearest = eps.numerator / eps.denominator  # correctly rounded
-    except OverflowError:
-        return sys.float_info.max, math.inf
-    exact = Fraction(nearest)
-    lower = nearest if exact <= eps else math.nextafter(nearest, 0.0)
-    return lower, nearest if exact >= eps else math.nextafter(nearest, math.inf)
 
 
 @dataclass(frozen=True)

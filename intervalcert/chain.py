@@ -1,29 +1,22 @@
-"""Margin bounds tighter than the product of norms: one quadratic bound is carried through all layers.
+"""Margin bounds tighter than the product of norms: one ellipsoid is carried through all layers.
 
-Let Δ_l be the difference of the outputs of layer l for two inputs, Δ_0 that of the inputs. The chain keeps a positive
-definite matrix P_l with
+Let Δ_l be the difference of the outputs of layer l for two inputs, Δ_0 that of the inputs. With the ellipsoids of
+`ellipsoids` and q = ||Δ_0||²: Δ_0 is in E(I, q) by Cauchy and Schwarz; a layer's weights take E(P, q) to E(S, q) with
+S = WPWᵀ, its activation, whose difference quotients lie in a sector, takes that to E(P', q) by the step proved there.
+At the end Δ is in E(P, q). The lead of class j over class i changes by dᵀΔ, d = W_n[j] - W_n[i], and (dᵀΔ)² <= q·dᵀPd:
 
-    (*)    Δ_lᵀ P_l⁻¹ Δ_l  <=  ||Δ_0||²          for all pairs of inputs;           P_0 = I.
+    L[i][j] = sqrt(dᵀ P d).
 
-The lead of class j over class i changes by dᵀΔ with d = W_n[j] - W_n[i], and (dᵀΔ)² <= (dᵀPd)·(ΔᵀP⁻¹Δ) by Cauchy and
-Schwarz, so L[i][j] = sqrt(dᵀ P d) bounds it. The product bound is the chain with P_l = ||W_l||²·…·||W_1||²·I; for a
-single layer both are ||d||.
+* Wide, narrow and rank-deficient layers are nothing special: S = WPWᵀ exists for every W.
+* Another sector than that of ReLU, [0, 1], has another middle and spread; for the identity the spread is 0, and the
+  step is Q = S. A sector is first divided by the activation's constant b, and P' multiplied by b².
+* An activation that mixes components has no sector. ||Δ|| <= b·||WΔ_{l-1}||, and ||x||² <= ||S||·q for x in E(S, q):
+  P' = b²·t·I with t >= ||S||, the step of the product.
+* For a single layer there is no step, P = I, and L = ||d|| is the product's, too.
+* A zero layer makes every margin 0, and the product says so: there is no chain then.
 
-One step, for an activation whose difference quotients lie in [0, 1] in each component (ReLU, tanh, …; quotients in
-[0, b] are b times such). With S = W P Wᵀ for the P before the layer, and any positive diagonal Λ, let X = Λ - ¼ΛSΛ.
-
-    If X is positive definite, (*) holds after the layer for every P' >= X⁻¹ in the Loewner order.
-
-Proof. Let v = Δ_{l-1}, Δ = Δ_l. Each component of Δ is that of Wv times a number in [0, 1], so (Wv - Δ)ᵀΛΔ >= 0. Hence
-||Δ_0||² >= vᵀP⁻¹v >= vᵀP⁻¹v - (Wv - Δ)ᵀΛΔ. The right side is convex in v and least at v = ½PWᵀΛΔ, where it is
-ΔᵀΛΔ - ¼ΔᵀΛSΛΔ = ΔᵀXΔ >= Δᵀ(P')⁻¹Δ. Nothing is asked of the shape or the rank of W.
-For another activation of constant b, ||Δ|| <= b·||Wv|| and ||Wv||² <= ||S||·||Δ_0||²: P' = b²·t·I with t >= ||S||, as
-in the product. With Λ = (2/σ)·I for σ >= ||S||, X >= (1/σ)·I: never worse than the product, up to rounding.
-
-With products alone. Floats guess Λ, P', a number e, and a triangular L with L·Lᵀ ~ X - m·I. With R = P' - e·I,
-    X >= (m - ||X - m·I - L·Lᵀ||_F)·I =: x·I;    if ||I - X·R||_F < e·x, then x > 0 and X⁻¹ <= R + e·I = P',
-because X⁻¹ - R = X⁻¹(I - XR) is symmetric and of norm at most ||I - XR||/x. This is checked on the number system at
-hand. The guesses are the same for all of them, and P' is a point again: no error is carried from layer to layer.
+Beside the margins stands σ_l >= ||S_l|| for each hidden layer, so that the layer's inner values, before the activation,
+change by at most sqrt(σ_l) per unit of the input's distance.
 """
 
 from __future__ import annotations
@@ -35,140 +28,203 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from intervalcert.cholesky import eigenvalue_upper
+from intervalcert.ellipsoids import Lifted, Sector, Step, guess_step, point, prove_below, prove_step
 from intervalcert.errors import UndecidedError
+from intervalcert.guesses import Factor, factor_above, largest_eigenvalue
+from intervalcert.multipliers import improved_weights
 from intervalcert.network import Layer, Network
 from intervalcert.norms import frobenius_upper
-from intervalcert.protocol import Backend, Scalar
+from intervalcert.protocol import Backend, Floats, Matrix, Scalar
 from intervalcert.rational import RationalMatrix, dyadic_value
 
-__all__ = ["Chain", "chain_squares", "guess_chain"]
+__all__ = ["Chain", "Multipliers", "chain_bounds", "guess_chain", "tuned_multipliers"]
 
-Floats = npt.NDArray[np.float64]
+Multipliers = tuple[Floats, ...]
+"""v_k²·||S|| of each neuron of each hidden layer: without a unit; 1/2 for ReLU where nothing better is known."""
 
-_SHRINK = 2.0**-40
-"""m is below the least eigenvalue of X by this part of it, times the side: enough for Cholesky's method to succeed."""
+_LARGEST = 1 - 2.0**-10
+"""The most that v²·||S|| starts with: K = I - VSV must be positive definite with some room."""
 
-_SLACK = 2.0**-43
-"""e is this part of 1/m, times the square of the side: more than float64 loses in the products above."""
+_ROOM = 2.0**-30
+"""By this part, a number without a sector's step is above the norm that it stands for."""
 
 
 @dataclass(frozen=True, eq=False)
-class _Step:
-    """The guesses of one hidden layer. S is on the scale 2^exponent, P' without the constant of the activation.
+class Link:
+    """What floats guess for one hidden layer; S is on the scale 2^exponent, and P' without the activation's constant.
 
-    For a sector Λ = factor·I, and least, slack are m, e. Otherwise P' = factor·I, and L·Lᵀ ~ least·I - S.
+    s: a guess of S from above; factor: for a bound of ||S'||; size: a number above that.
+    step: None for an activation without a sector; after: P', then size·I.
     """
 
     exponent: int
-    factor: float
-    least: float
-    slack: float
-    triangle: Floats
+    s: Lifted
+    factor: Factor
+    size: float
+    step: Step | None
     after: Floats
 
-    @property
-    def side(self) -> int:
-        return len(self.after)
 
-
-Chain = tuple[_Step, ...]
+Chain = tuple[Link, ...]
 
 
 # -- guessing --------------------------------------------------------------------------------------------------------
 
 
-def guess_chain(network: Network) -> Chain | None:
+def guess_chain(network: Network, multipliers: Multipliers | None = None) -> Chain | None:
     """Floats for every hidden layer; None if they break down somewhere (a zero layer, say)."""
-    steps: list[_Step] = []
-    for layer in network.layers[:-1]:
+    links: list[Link] = []
+    for index, layer in enumerate(network.layers[:-1]):
+        chosen = None if multipliers is None else multipliers[index]
         try:
-            steps.append(_guess(layer, steps[-1].after if steps else None))
+            links.append(_guess(layer, links[-1].after if links else None, chosen))
         except (np.linalg.LinAlgError, FloatingPointError):
             return None
-    return tuple(steps)
+    return tuple(links)
 
 
-def _guess(layer: Layer, before: Floats | None) -> _Step:
+def _guess(layer: Layer, before: Floats | None, chosen: Floats | None) -> Link:
     near = layer.weights.near_floats()
     w, side = near.values, near.values.shape[0]
     with np.errstate(over="raise", invalid="raise", divide="raise"):
         s = w @ w.T if before is None else w @ before @ w.T
         s = (s + s.T) / 2
-        top = float(np.linalg.eigvalsh(s)[-1])
+        top = largest_eigenvalue(s)
         if not 0 < top < math.inf:
             raise FloatingPointError("no positive eigenvalue")
         power = math.frexp(top)[1]
-        s, top = np.ldexp(s, -power), math.ldexp(top, -power) * (1 + side * _SHRINK)
-        exponent, eye = power + 2 * near.exponent, np.eye(side)
-        if not _is_sector(layer):
-            size = top * (1 + side * side * _SLACK)
-            triangle = np.linalg.cholesky(top * eye - s)
-            if not np.isfinite(triangle).all():
-                raise FloatingPointError("not a matrix of numbers")
-            return _Step(exponent, size, top, 0.0, triangle, size * eye)
-        factor = 2 / top
-        x = factor * eye - factor * factor / 4 * s
-        least = (1 - side * _SHRINK) / top
-        slack = side * side * _SLACK / least
-        inverse = np.linalg.inv(x)
-        after = (inverse + inverse.T) / 2 + slack * eye  # symmetric, whatever `inv` did: the proof needs that
-        triangle = np.linalg.cholesky(x - least * eye)
-        if not (np.isfinite(after).all() and np.isfinite(triangle).all()):
-            raise FloatingPointError("not a matrix of numbers")
-        return _Step(exponent, factor, least, slack, triangle, after)
+        lifted = Lifted.guess(np.ldexp(s, -power))
+        top = math.ldexp(top, -power) + lifted.lift
+        factor = factor_above(lifted.above, top)
+        if factor is None:
+            raise FloatingPointError("no factor")
+        size = float(factor.shift) * (1 + _ROOM)
+        sector = _sector(layer)
+        step = None
+        if sector is not None:
+            relative = _closed_form(sector) if chosen is None else chosen
+            step = guess_step(lifted.above, sector, np.sqrt(relative / top))
+    after = size * np.eye(side) if step is None else step.after
+    return Link(power + 2 * near.exponent, lifted, factor, size, step, after)
 
 
-def _is_sector(layer: Layer) -> bool:
-    return layer.activation is not None and layer.activation.is_sector
+def _closed_form(sector: Sector) -> Floats:
+    """v²·||S|| as `ellipsoids` proposes it."""
+    found: Floats = np.minimum(sector.spread / (np.abs(sector.middle) + sector.spread), _LARGEST)
+    return found
+
+
+def _sector(layer: Layer) -> Sector | None:
+    """The sector of the activation over its constant, as floats around it."""
+    if layer.activation is None or layer.activation.slopes is None:
+        return None
+    low, high = (x / layer.activation.lipschitz for x in layer.activation.slopes)
+    middle = float((low + high) / 2)
+    spread = float((high - low) / 2)
+    while not _encloses(middle, spread, low, high):
+        spread = math.nextafter(spread, math.inf)
+    rows = layer.weights.shape[0]
+    return Sector(np.full(rows, middle), np.full(rows, spread))
+
+
+def _encloses(middle: float, spread: float, low: Fraction, high: Fraction) -> bool:
+    return Fraction(middle) - Fraction(spread) <= low and high <= Fraction(middle) + Fraction(spread)
+
+
+def tuned_multipliers(network: Network, pairs: Sequence[tuple[int, int]], rounds: int) -> Multipliers | None:
+    """Multipliers that lower the mean of the logarithms of all margins, as far as floats tell; None if nothing does.
+
+    A network whose layers do not all have sectors keeps the closed form.
+    """
+    links = guess_chain(network)
+    if links is None or any(link.step is None for link in links):
+        return None
+    d = _differences(network.layers[-1].weights, pairs).near_floats().values.T
+    weights = [layer.weights.near_floats().values for layer in network.layers[:-1]]
+    best: Multipliers | None = None
+    least, now = _mean_log(links, d), _relative(links)
+    for _ in range(rounds):
+        factors = improved_weights([link.step for link in links if link.step is not None], weights, d)
+        moved = _moved(network, now, factors)
+        if moved is None:
+            break
+        links, now = moved
+        if (found := _mean_log(links, d)) < least:
+            least, best = found, now
+    return best
+
+
+def _moved(network: Network, now: Multipliers, factors: Sequence[Floats]) -> tuple[Chain, Multipliers] | None:
+    """A chain with changed multipliers; with less of a change while K is not positive definite."""
+    for part in (1.0, 0.5, 0.25):
+        wanted = tuple(old * factor ** (2 * part) for old, factor in zip(now, factors, strict=True))
+        links = guess_chain(network, wanted)
+        if links is not None:
+            return links, wanted
+    return None
+
+
+def _relative(links: Chain) -> Multipliers:
+    return tuple(_closed_form(link.step.sector) for link in links if link.step is not None)
+
+
+def _mean_log(links: Chain, d: Floats) -> float:
+    """The mean logarithm of the squared margins, up to a constant."""
+    scale = sum(link.exponent for link in links) * math.log(2)
+    squares = (d * (links[-1].after @ d)).sum(axis=0)
+    return float(np.log(np.maximum(squares, 1e-300)).mean()) + scale
 
 
 # -- proving ---------------------------------------------------------------------------------------------------------
 
 
-def chain_squares(
+def chain_bounds(
     network: Network, chain: Chain, pairs: Sequence[tuple[int, int]], backend: Backend[Any]
-) -> list[Scalar]:
-    """L[i][j]² for the pairs (i, j).
+) -> tuple[list[Scalar], list[Scalar]]:
+    """L[i][j]² for the pairs (i, j), and σ_l for the hidden layers.
 
-    Guarantees: each encloses the value of the exact run with the same guesses, whose root bounds that margin's rate.
+    Guarantees: each encloses the value of the exact run with the same guesses, which is a bound as above.
     Raises: UndecidedError if a guess is not proved here.
     """
     gain = Fraction(1)
-    for index, (layer, step) in enumerate(zip(network.layers[:-1], chain, strict=True)):
-        _check(layer, step, chain[index - 1] if index else None, backend)
-        gain *= dyadic_value(1, step.exponent) * (layer.activation.lipschitz**2 if layer.activation else 1)
+    sigmas: list[Scalar] = []
+    before: Matrix[Any] | None = None
+    for layer, link in zip(network.layers[:-1], chain, strict=True):
+        w = backend.matrix(layer.weights)
+        s = ((w if before is None else w @ before) @ w.transposed()).scaled(-link.exponent)
+        above = prove_below(s, link.s, backend)
+        sigma = eigenvalue_upper(above, link.factor, backend)
+        if link.step is not None:
+            if not _is_sector_of(layer, link.step.sector):
+                raise UndecidedError("a sector does not hold the slopes of the activation")
+            prove_step(link.step, above, backend)
+        elif not sigma.less(backend.scalar(Fraction(link.size))).certainly():
+            raise UndecidedError("a chain's number is not proved to be large enough")
+        gain *= dyadic_value(1, link.exponent)
+        sigmas.append(sigma * backend.scalar(gain))
+        gain *= layer.activation.lipschitz**2 if layer.activation else 1
+        before = point(link.after, backend)
     leads = backend.matrix(_differences(network.layers[-1].weights, pairs))
-    moved = leads @ backend.matrix(RationalMatrix.from_floats(chain[-1].after)) if chain else leads
-    scale = backend.scalar(gain)
-    # dᵀPd is not negative, and the root of the square of a 1 x 1 matrix.
-    return [frobenius_upper(moved.row(k) @ leads.row(k).transposed(), backend) * scale for k in range(len(pairs))]
+    moved = leads if before is None else leads @ before
+    scale, every = backend.scalar(gain), np.arange(leads.shape[1])
+    squares = []
+    for k in range(len(pairs)):
+        some = np.array([k])
+        # dᵀPd is not negative, and the root of the square of a 1 x 1 matrix.
+        square = moved.block(some, every) @ leads.block(some, every).transposed()
+        squares.append(frobenius_upper(square, backend) * scale)
+    return squares, sigmas
 
 
-def _check(layer: Layer, step: _Step, before: _Step | None, backend: Backend[Any]) -> None:
-    """Raises: UndecidedError unless P' is proved to be as large as it must be."""
-
-    def multiple(number: float) -> Any:
-        return backend.matrix(RationalMatrix.from_floats(number * np.eye(step.side)))
-
-    w = backend.matrix(layer.weights)
-    s = w if before is None else w @ backend.matrix(RationalMatrix.from_floats(before.after))
-    s = (s @ w.transposed()).scaled(-step.exponent)
-    remainder = backend.matrix(RationalMatrix.from_floats(step.triangle)).gram()
-    least = backend.scalar(Fraction(step.least))
-    if not _is_sector(layer):  # ||S|| <= m + ||m·I - S - L·Lᵀ||_F < factor
-        norm = least + frobenius_upper(multiple(step.least) - s - remainder, backend)
-        proved = norm.less(backend.scalar(Fraction(step.factor)))
-    else:
-        x = multiple(step.factor) - s.times(backend.scalar(Fraction(step.factor) ** 2 / 4))
-        smallest = least - frobenius_upper(x - multiple(step.least) - remainder, backend)
-        r = backend.matrix(RationalMatrix.from_floats(step.after)) - multiple(step.slack)
-        off = frobenius_upper(multiple(1.0) - x @ r, backend)
-        # A norm is not negative and the slack is positive: this proves x > 0, too.
-        proved = off.less(backend.scalar(Fraction(step.slack)) * smallest)
-    if not proved.certainly():
-        raise UndecidedError("a chain's matrix is not proved to be large enough")
+def _is_sector_of(layer: Layer, sector: Sector) -> bool:
+    """Whether it holds all difference quotients over the constant; exactly."""
+    if layer.activation is None or layer.activation.slopes is None:
+        return False
+    low, high = (x / layer.activation.lipschitz for x in layer.activation.slopes)
+    ends = set(zip(sector.middle.tolist(), sector.spread.tolist(), strict=True))
+    return all(_encloses(middle, spread, low, high) for middle, spread in ends)
 
 
 def _differences(weights: RationalMatrix, pairs: Sequence[tuple[int, int]]) -> RationalMatrix:

@@ -10,7 +10,16 @@ from intervalcert.guesses import Factor
 from intervalcert.norms import frobenius_upper
 from intervalcert.protocol import Backend, Matrix, S
 
-__all__ = ["cholesky_upper"]
+__all__ = ["cholesky_upper", "eigenvalue_upper"]
+
+
+def eigenvalue_upper(symmetric: Matrix[S], factor: Factor, backend: Backend[S]) -> S:
+    """An upper bound of xᵀGx over all unit vectors x, whatever the factor is: c + ||E||_F, E = c·I - G - L·Lᵀ.
+
+    Proof.  xᵀGx = c - ||Lᵀx||² - xᵀEx <= c + ||E||_F.
+    """
+    residual = backend.matrix(factor.identity) - symmetric - backend.matrix(factor.triangle).gram()
+    return backend.scalar(factor.shift) + frobenius_upper(residual, backend)
 
 
 def cholesky_upper(matrix: Matrix[S], factor: Factor, backend: Backend[S]) -> S:
@@ -21,14 +30,12 @@ def cholesky_upper(matrix: Matrix[S], factor: Factor, backend: Backend[S]) -> S:
     n·2^-53, to which enclosures add their own (`float64` n²·2^-54: 1e-12 for 128, 1e-9 for 4096); and c itself is above
     ||G|| by n·2^-44.
 
-    Proof. Let G be the smaller Gram matrix, ||G|| = ||M||², and E = c·I - G - L·Lᵀ, computed with the law of inclusion.
-    For every unit vector x:  xᵀGx = c - ||Lᵀx||² - xᵀEx <= c + ||E||_F.  G is symmetric and positive semidefinite, so
-    ||G|| = max xᵀGx <= c + ||E||_F.
+    Proof. Let G be the smaller Gram matrix, ||G|| = ||M||². It is symmetric and positive semidefinite, so ||G|| is the
+    largest xᵀGx, which `eigenvalue_upper` bounds.
 
     Nothing is assumed of the factorisation. (Rump, Verification of positive definiteness, BIT Numerical Mathematics 46,
     2006, concludes from the mere success of a float factorisation with a shifted diagonal, by an a priori bound of its
     errors. That saves a product, but trusts the library's algorithm, and holds for floats alone. The residual is
     measured here instead: what a broken library returns is only a bad guess, and every number system can check it.)
     """
-    residual = backend.matrix(factor.identity) - matrix.gram() - backend.matrix(factor.triangle).gram()
-    return backend.sqrt_upper(backend.scalar(factor.shift) + frobenius_upper(residual, backend))
+    return backend.sqrt_upper(eigenvalue_upper(matrix.gram(), factor, backend))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from intervalcert.rational import RationalMatrix
 
-__all__ = ["Factor", "Guess"]
+__all__ = ["Factor", "Guess", "factor_above", "largest_eigenvalue"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -30,11 +30,57 @@ _GOOD = 2.0**-36
 
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """A number c, the matrix c·I, and a triangular L, with c·I - G ~ L·Lᵀ for the smaller Gram matrix G of a layer."""
+    """A number c, the matrix c·I, and a triangular L, with c·I - G ~ L·Lᵀ for a symmetric G."""
 
     shift: Fraction
     identity: RationalMatrix
     triangle: RationalMatrix
+
+
+def largest_eigenvalue(symmetric: Floats) -> float:
+    """Near it, or above."""
+    try:
+        return float(np.linalg.eigvalsh(symmetric)[-1])
+    except np.linalg.LinAlgError:  # no convergence: this one is larger, which costs tightness alone
+        return float(np.linalg.norm(symmetric))
+
+
+def factor_above(symmetric: Floats, largest: float, exponent: int = 0) -> Factor | None:
+    """A factor for G = symmetric·4^exponent and a c just above `largest`·4^exponent; None if there is none."""
+    shifts = (largest * (1 + len(symmetric) * _SHIFT * wider) for wider in (1, 2**8, 2**16))
+    attempts = (_factor(symmetric, c, exponent) for c in shifts)
+    return next((found for found in attempts if found is not None), None)
+
+
+def _shifted(symmetric: Floats, c: float) -> Floats:
+    """c·I - G."""
+    made = -symmetric
+    made.flat[:: len(made) + 1] += c
+    return made
+
+
+def _factor(symmetric: Floats, c: float, exponent: int) -> Factor | None:
+    try:
+        triangle: Floats = np.asarray(np.linalg.cholesky(_shifted(symmetric, c)), dtype=np.float64)
+    except np.linalg.LinAlgError:  # not positive definite
+        return None
+    if not _is_good(triangle, symmetric, c):
+        return None
+    return Factor(
+        Fraction(c) * Fraction(4) ** exponent,
+        RationalMatrix.from_floats(np.diag(np.full(len(triangle), c)), 2 * exponent),
+        RationalMatrix.from_floats(triangle, exponent),
+    )
+
+
+def _is_good(triangle: Floats, symmetric: Floats, c: float) -> bool:
+    """Whether L·Lᵀ acts on some vector like c·I - G, as far as floats tell."""
+    if not np.isfinite(triangle).all():
+        return False
+    x = _start(len(triangle))
+    with np.errstate(all="ignore"):  # what overflows is not good
+        apart = triangle @ (triangle.T @ x) - (c * x - symmetric @ x)
+        return bool(np.linalg.norm(apart) <= _GOOD * c * np.linalg.norm(x))
 
 
 class Guess:
@@ -54,17 +100,7 @@ class Guess:
 
     @cached_property
     def _largest(self) -> float:
-        """Near the largest eigenvalue of the Gram matrix."""
-        try:
-            return float(np.linalg.eigvalsh(self._gram)[-1])
-        except np.linalg.LinAlgError:  # no convergence: this one is larger, which costs tightness alone
-            return float(np.linalg.norm(self._gram))
-
-    def _shifted(self, c: float) -> Floats:
-        """c·I - G."""
-        made = -self._gram
-        made.flat[:: len(made) + 1] += c
-        return made
+        return largest_eigenvalue(self._gram)
 
     def direction(self) -> RationalMatrix:
         """A vector near the first right singular one, as a column of integers; never zero.
@@ -75,7 +111,7 @@ class Guess:
         rows, columns = self._weights.shape
         side = len(self._gram)
         try:
-            x = np.linalg.solve(self._shifted(self._largest * (1 + side * _SHIFT)), _start(side))
+            x = np.linalg.solve(_shifted(self._gram, self._largest * (1 + side * _SHIFT)), _start(side))
         except np.linalg.LinAlgError:
             x = _start(side)
         x = self._weights.T @ x if rows <= columns else x
@@ -92,31 +128,8 @@ class Guess:
             square = claimed**2 / Fraction(4) ** self._exponent
             if not 2.0**-200 < square < 2.0**200:
                 return None
-            return self._factor(float(square) * (1 - side * _SHIFT / 4))
-        attempts = (self._factor(self._largest * (1 + side * _SHIFT * wider)) for wider in (1, 2**8, 2**16))
-        return next((found for found in attempts if found is not None), None)
-
-    def _factor(self, c: float) -> Factor | None:
-        try:
-            triangle: Floats = np.asarray(np.linalg.cholesky(self._shifted(c)), dtype=np.float64)
-        except np.linalg.LinAlgError:  # not positive definite
-            return None
-        if not self._is_good(triangle, c):
-            return None
-        return Factor(
-            Fraction(c) * Fraction(4) ** self._exponent,
-            RationalMatrix.from_floats(np.diag(np.full(len(triangle), c)), 2 * self._exponent),
-            RationalMatrix.from_floats(triangle, self._exponent),
-        )
-
-    def _is_good(self, triangle: Floats, c: float) -> bool:
-        """Whether L·Lᵀ acts on some vector like c·I - G, as far as floats tell."""
-        if not np.isfinite(triangle).all():
-            return False
-        x = _start(len(triangle))
-        with np.errstate(all="ignore"):  # what overflows is not good
-            apart = triangle @ (triangle.T @ x) - (c * x - self._gram @ x)
-            return bool(np.linalg.norm(apart) <= _GOOD * c * np.linalg.norm(x))
+            return _factor(self._gram, float(square) * (1 - side * _SHIFT / 4), self._exponent)
+        return factor_above(self._gram, self._largest, self._exponent)
 
 
 @lru_cache(maxsize=16)

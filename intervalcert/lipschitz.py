@@ -6,13 +6,15 @@ L[i][j] >= sup over u != v of |(N(v)_j - N(v)_i) - (N(u)_j - N(u)_i)| / ||v - u|
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import reduce
 from operator import mul
 from typing import Any, Literal, get_args
 
-from intervalcert.chain import chain_squares, guess_chain
+import numpy as np
+
+from intervalcert.chain import Multipliers, chain_bounds, guess_chain, tuned_multipliers
 from intervalcert.errors import InconclusiveError, UsageError
 from intervalcert.fallback import Settled, describe, is_sharp, settle
 from intervalcert.layerwise import LayerBound, Plan, layer_bound
@@ -23,7 +25,9 @@ from intervalcert.rational import round_up
 
 __all__ = [
     "MARGIN_METHODS",
+    "MAX_EFFORT",
     "MarginMethod",
+    "MarginPlan",
     "Margins",
     "NetworkBounds",
     "layer_bounds",
@@ -36,17 +40,47 @@ MarginMethod = Literal["product", "chain", "best"]
 MARGIN_METHODS: tuple[MarginMethod, ...] = get_args(MarginMethod)
 
 CHAIN_SLACK = Fraction(1, 2**40)
-"""Chain margins are published this part above what was found. They rest on matrices guessed in floats, which differ
-from machine to machine by some 1e-14: with the slack, an audit elsewhere confirms them."""
+"""What a chain gives is published this part above what was found. It rests on matrices guessed in floats, which differ
+from machine to machine by some 1e-14: with the slack, an audit elsewhere confirms it."""
+
+MAX_EFFORT = 1000
+
+
+@dataclass(frozen=True)
+class MarginPlan:
+    """How margins are to be bounded.
+
+    method: the product of norms; the chain; or best, the smaller of both for each pair of classes.
+    effort: rounds of tuning the multipliers of the chain, in floats; the chain with the closed form is kept beside it.
+    multipliers: in the place of tuned ones (for audits of what they gave).
+    slack: see `CHAIN_SLACK`.
+    """
+
+    method: MarginMethod = "best"
+    effort: int = 0
+    multipliers: tuple[tuple[Fraction, ...], ...] = ()
+    slack: Fraction = CHAIN_SLACK
+
+    def __post_init__(self) -> None:
+        if self.method not in MARGIN_METHODS:
+            raise UsageError(f"there are no margins by {self.method!r}: choose one of {', '.join(MARGIN_METHODS)}")
+        if type(self.effort) is not int or not 0 <= self.effort <= MAX_EFFORT:
+            raise UsageError(f"an effort of {self.effort!r}: choose 0..{MAX_EFFORT} rounds")
 
 
 @dataclass(frozen=True)
 class Margins:
-    """The symmetric matrix of margin bounds (zero on the diagonal), and how it was found."""
+    """The symmetric matrix of margin bounds (zero on the diagonal), and how it was found.
+
+    sigmas: bounds of ||S_l|| for the hidden layers, by the chain in its closed form; none without a chain.
+    multipliers: those of the tuned chain, where there is one.
+    """
 
     matrix: tuple[tuple[Fraction, ...], ...]
     computed_by: str
     refused: tuple[str, ...] = ()
+    sigmas: tuple[Fraction, ...] = ()
+    multipliers: tuple[tuple[Fraction, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,7 +123,8 @@ def product_margins(network: Network, layers: Sequence[LayerBound], rungs: Seque
         factors += [layer.activation.lipschitz for layer in network.layers if layer.activation is not None]
         body = reduce(mul, map(backend.scalar, factors), backend.scalar(Fraction(1)))
         head = backend.matrix(last)
-        rows = [head.row(i) for i in classes]
+        every = np.arange(head.shape[1])
+        rows = [head.block(np.array([i]), every) for i in classes]
         return {(i, j): body * frobenius_upper(rows[j] - rows[i], backend) for j in classes for i in range(j)}
 
     settled = settle(rungs, compute, is_useful=lambda found: all(map(is_sharp, found.values())))
@@ -98,30 +133,41 @@ def product_margins(network: Network, layers: Sequence[LayerBound], rungs: Seque
     return _margins(upper, network.outputs, settled)
 
 
-def chain_margins(network: Network, rungs: Sequence[Backend[Any]], slack: Fraction = CHAIN_SLACK) -> Margins | None:
+def chain_margins(
+    network: Network,
+    rungs: Sequence[Backend[Any]],
+    slack: Fraction = CHAIN_SLACK,
+    multipliers: Multipliers | None = None,
+) -> Margins | None:
     """The margins of `chain`, each above what was found by `slack`; None if floats guess no chain, or a wrong one.
 
     Guarantees: each entry is a margin Lipschitz bound, a dyadic of `prec` bits. Raises: InconclusiveError if the last
     rung can neither prove the guess nor, being exact, refute it.
     """
-    guess = guess_chain(network)
-    classes = range(network.outputs)
-    pairs = [(i, j) for j in classes for i in range(j)]
+    guess = guess_chain(network, multipliers)
     if guess is None:
         return None
+    pairs = _pairs(network)
+
+    def compute(backend: Backend[Any]) -> tuple[list[Scalar], list[Scalar]]:
+        squares, sigmas = chain_bounds(network, guess, pairs, backend)
+        return list(map(backend.sqrt_upper, squares)), sigmas
+
     try:
-        settled = settle(
-            rungs,
-            lambda backend: list(map(backend.sqrt_upper, chain_squares(network, guess, pairs, backend))),
-            is_useful=lambda found: all(map(is_sharp, found)),
-        )
+        settled = settle(rungs, compute, is_useful=lambda found: all(map(is_sharp, found[0])))
     except InconclusiveError:
         if rungs[-1].working_bits is not None:
             raise  # finer numbers might prove it: then the exact run would take the chain, and so must this one
         return None
-    prec = settled.backend.prec
-    upper = [round_up(value.upper() * (1 + slack), prec) for value in settled.value]
-    return _margins(dict(zip(pairs, upper, strict=True)), network.outputs, settled)
+    upper, sigmas = (
+        [round_up(value.upper() * (1 + slack), settled.backend.prec) for value in values] for values in settled.value
+    )
+    found = _margins(dict(zip(pairs, upper, strict=True)), network.outputs, settled)
+    return replace(found, sigmas=tuple(sigmas))
+
+
+def _pairs(network: Network) -> list[tuple[int, int]]:
+    return [(i, j) for j in range(network.outputs) for i in range(j)]
 
 
 def _margins(upper: Mapping[tuple[int, int], Fraction], classes: int, settled: Settled[Any]) -> Margins:
@@ -132,28 +178,40 @@ def _margins(upper: Mapping[tuple[int, int], Fraction], classes: int, settled: S
 
 
 def _smaller(one: Margins, other: Margins) -> Margins:
-    """The smaller of both, pair by pair."""
+    """The smaller of both, pair by pair; what else `one` says stays."""
     matrix = tuple(
         tuple(min(pair) for pair in zip(*rows, strict=True)) for rows in zip(one.matrix, other.matrix, strict=True)
     )
-    return Margins(matrix, other.computed_by, one.refused + other.refused)
+    refused = tuple(dict.fromkeys(one.refused + other.refused))
+    return replace(one, matrix=matrix, refused=refused)
 
 
 def margins_by(
-    method: MarginMethod,
-    network: Network,
-    layers: Sequence[LayerBound],
-    rungs: Sequence[Backend[Any]],
-    slack: Fraction = CHAIN_SLACK,
+    plan: MarginPlan, network: Network, layers: Sequence[LayerBound], rungs: Sequence[Backend[Any]]
 ) -> Margins:
     """The product, the chain, or the smaller of both, pair by pair. Without a chain or a hidden layer: the product."""
-    if method not in MARGIN_METHODS:
-        raise UsageError(f"there are no margins by {method!r}: choose one of {', '.join(MARGIN_METHODS)}")
-    chain = chain_margins(network, rungs, slack) if method != "product" and len(layers) > 1 else None
-    if chain is not None and method == "chain":
+    chain = _best_chain(plan, network, rungs) if plan.method != "product" and len(layers) > 1 else None
+    if chain is not None and plan.method == "chain":
         return chain
     product = product_margins(network, layers, rungs)
-    return product if chain is None else _smaller(product, chain)
+    return product if chain is None else _smaller(chain, product)
+
+
+def _best_chain(plan: MarginPlan, network: Network, rungs: Sequence[Backend[Any]]) -> Margins | None:
+    """The chain in its closed form and, if asked for, with tuned multipliers: the smaller, pair by pair."""
+    closed = chain_margins(network, rungs, plan.slack)
+    tuned: Multipliers | None = None
+    if plan.multipliers:
+        tuned = tuple(np.array([float(x) for x in row]) for row in plan.multipliers)
+    elif plan.effort:
+        tuned = tuned_multipliers(network, _pairs(network), plan.effort)
+    if closed is None or tuned is None:
+        return closed
+    found = chain_margins(network, rungs, plan.slack, tuned)
+    if found is None:
+        return closed
+    exact = tuple(tuple(Fraction(x) for x in row.tolist()) for row in tuned)
+    return replace(_smaller(closed, found), multipliers=exact)
 
 
 def network_bounds(
@@ -162,9 +220,8 @@ def network_bounds(
     plans: Sequence[Plan],
     on_step: Callable[[int], None] = lambda _: None,
     *,
-    margins: MarginMethod = "product",
-    slack: Fraction = CHAIN_SLACK,
+    margins: MarginPlan | None = None,
 ) -> NetworkBounds:
     """The whole first stage on one ladder of number systems."""
     layers = layer_bounds(network, rungs, plans, on_step)
-    return NetworkBounds(layers, margins_by(margins, network, layers, rungs, slack))
+    return NetworkBounds(layers, margins_by(margins or MarginPlan(), network, layers, rungs))

@@ -13,20 +13,11 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from intervalcert.activations import Activation, activation
 from intervalcert.errors import InputError
-from intervalcert.rational import RationalMatrix, as_row, as_rows, parse_rational, plain_array
+from intervalcert.rational import RationalMatrix, as_row, as_rows, plain_array
 
-__all__ = [
-    "ACTIVATIONS",
-    "PARAMETRISED",
-    "Activation",
-    "Layer",
-    "Network",
-    "Source",
-    "activation",
-    "exact_bias",
-    "exact_matrix",
-]
+__all__ = ["Layer", "Network", "Source", "exact_bias", "exact_matrix"]
 
 
 MAX_CLASSES = 1_024
@@ -34,54 +25,6 @@ MAX_CLASSES = 1_024
 
 MAX_ENTRIES = 2**26
 """Weights of one layer. As exact integers they take some 40 bytes each."""
-
-
-@dataclass(frozen=True)
-class Activation:
-    """A function R^k -> R^k with ||f(u) - f(v)|| <= lipschitz·||u - v|| for all u, v.
-
-    `name` says all that the constant depends on: ``relu``, or with a parameter ``leaky_relu:0.01``.
-    is_sector: whether it acts component by component, with all difference quotients in [0, lipschitz].
-    """
-
-    name: str
-    lipschitz: Fraction
-    is_sector: bool
-
-
-ACTIVATIONS = {
-    # Component by component, with slopes in [0, constant]:
-    "relu": Fraction(1),
-    "tanh": Fraction(1),
-    "hard_tanh": Fraction(1),
-    "sigmoid": Fraction(1, 4),  # s' = s·(1 - s) <= 1/4
-    "identity": Fraction(1),
-    # Sorting within groups moves no two vectors apart:
-    "group_sort": Fraction(1),
-    "min_max": Fraction(1),
-}
-_MIXING = {"group_sort", "min_max"}
-PARAMETRISED = {
-    "leaky_relu": "the slope below zero: leaky_relu:0.01",
-    "elu": "its alpha: elu:1",
-}
-
-
-def activation(name: str) -> Activation:
-    """The activation of that name. An unknown one is an error: there is no Lipschitz constant by default."""
-    kind, colon, parameter = str(name).partition(":")
-    if name in ACTIVATIONS:
-        return Activation(name, ACTIVATIONS[name], name not in _MIXING)
-    if kind in PARAMETRISED and colon:
-        value = parse_rational(parameter)
-        if kind == "elu" and value < 0:
-            raise InputError(f"the activation {name!r}: alpha must not be negative")
-        # Slopes: 1 above zero; below it the leak, or alpha·exp(x) <= alpha.
-        return Activation(name, max(Fraction(1), abs(value)), value >= 0)
-    if kind in PARAMETRISED:
-        raise InputError(f"the constant of the activation {name!r} depends on {PARAMETRISED[kind]}")
-    known = ", ".join((*ACTIVATIONS, *(f"{kind}:VALUE" for kind in PARAMETRISED)))
-    raise InputError(f"no Lipschitz constant is known for the activation {name!r}: use {known}")
 
 
 @dataclass(frozen=True)
@@ -216,5 +159,5 @@ def _content(layers: Sequence[Layer]) -> Source:
             lowest = (Fraction(n, part.denominator) for n in part.numerators.ravel().tolist())
             numbers = ",".join(f"{x.numerator:x}/{x.denominator:x}" for x in lowest)
             digest.update(f"{part.shape}:{numbers};".encode())
-        digest.update(f"{layer.activation}|".encode())
+        digest.update(f"{layer.activation and layer.activation.name}|".encode())
     return Source("(in memory)", digest.hexdigest())

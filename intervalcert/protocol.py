@@ -26,10 +26,16 @@ import enum
 from fractions import Fraction
 from typing import Protocol, Self, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from intervalcert.errors import UndecidedError
 from intervalcert.rational import RationalMatrix
 
-__all__ = ["Backend", "Matrix", "S", "Scalar", "Truth"]
+__all__ = ["Backend", "Floats", "Indices", "Matrix", "S", "Scalar", "Truth"]
+
+Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.intp]
 
 
 class Truth(enum.Enum):
@@ -123,8 +129,17 @@ class Matrix(Protocol[S]):
     def is_zero(self) -> Truth:
         """Whether all entries are zero."""
 
-    def row(self, index: int, /) -> Self:
-        """One row, as a matrix of one row."""
+    def block(self, rows: Indices, columns: Indices, /) -> Self:
+        """The entries in some rows and columns, in the order named; at least one of each."""
+
+    def weighted(self, rows: Floats, columns: Floats, /) -> Self:
+        """Entry (i, j) times rows[i]·columns[j]: diagonal matrices on both sides. The weights are finite, and exact."""
+
+    def positive_part(self) -> Self:
+        """max(x, 0) of every entry x."""
+
+    def ends(self) -> tuple[Floats, Floats]:
+        """Arrays of floats with lower <= entry <= upper, infinite where floats end, for every member."""
 
 
 class Backend(Protocol[S]):

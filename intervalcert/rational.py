@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import numbers
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation, Overflow
@@ -43,6 +44,7 @@ __all__ = [
     "decimal_upper",
     "dyadic_value",
     "float_below",
+    "float_enclosure",
     "format_exact",
     "is_flat",
     "parse_decimal",
@@ -288,6 +290,19 @@ def float_below(x: Fraction) -> float:
     return nearest if nearest < x else math.nextafter(nearest, 0.0)
 
 
+def float_enclosure(lower: Fraction, upper: Fraction) -> tuple[float, float]:
+    """The greatest float64 <= lower, and the least >= upper; infinite where there is none."""
+    return -_float_at_least(-lower), _float_at_least(upper)
+
+
+def _float_at_least(x: Fraction) -> float:
+    try:
+        nearest = x.numerator / x.denominator  # correctly rounded, also for huge integers
+    except OverflowError:
+        return math.inf if x > 0 else -sys.float_info.max
+    return nearest if nearest >= x else math.nextafter(nearest, math.inf)
+
+
 def decimal_upper(x: Fraction, digits: int = 17) -> str:
     """A decimal of `digits` significant digits, >= x >= 0: for people to read."""
     return _decimal(x, digits, ROUND_CEILING)
@@ -488,6 +503,9 @@ def _float_integers(floats: npt.NDArray[np.float64], exponent: int) -> tuple[Int
     zeros = np.frexp(low_bit.astype(np.float64))[1] - 1  # a power of two is exact in float64
     lowest = min(0, int((exponents[nonzero] + zeros).min()))
     shifts = np.where(nonzero, exponents - lowest, 0)
+    if int((exponents[nonzero] + 53).max()) - lowest <= 62:  # all of them fit into machine words
+        small = np.where(shifts >= 0, integers << np.maximum(shifts, 0), integers >> np.maximum(-shifts, 0))
+        return _frozen(small.astype(object)), 1 << -lowest
     # A negative shift drops only trailing zero bits: lowest is at most exponent + zeros.
     numerators = np.where(
         shifts >= 0,

@@ -21,10 +21,10 @@ import numpy as np
 from intervalcert.backends.generic import hull_of_roots
 from intervalcert.errors import UnboundedError
 from intervalcert.protocol import Truth
-from intervalcert.rational import RationalMatrix, dyadic_value
+from intervalcert.rational import RationalMatrix, dyadic_value, float_enclosure
 
 if TYPE_CHECKING:
-    from intervalcert.protocol import Backend, Matrix, Scalar
+    from intervalcert.protocol import Backend, Floats, Indices, Matrix, Scalar
 
 __all__ = ["ArbBackend", "ArbMatrix", "ArbScalar"]
 
@@ -261,9 +261,34 @@ class ArbMatrix:
             refuted=any(not x.contains(0) for x in entries),
         )
 
-    def row(self, index: int) -> ArbMatrix:
-        balls, columns = self._balls(), self.shape[1]
-        return ArbMatrix.of(flint.arb_mat(1, columns, [balls[index, j] for j in range(columns)]), self.bits)
+    def block(self, rows: Indices, columns: Indices) -> ArbMatrix:
+        mat = self.centre.mat
+        some = flint.arb_mat(len(rows), len(columns), [mat[i, j] for i in rows.tolist() for j in columns.tolist()])
+        return replace(self, centre=_Centre(some, self.bits))  # no part of E is larger than E
+
+    def weighted(self, rows: Floats, columns: Floats) -> ArbMatrix:
+        left, right = ([flint.arb(x) for x in weights.tolist()] for weights in (rows, columns))  # exact
+        with _working(self.bits):
+            largest = flint.arb(float(np.max(np.abs(rows)))) * flint.arb(float(np.max(np.abs(columns))))
+            # Of a table of entries: an element of an arb_mat costs ten times as much as one of a list.
+            entries = iter(self.centre.mat.entries())
+            made = [next(entries) * a * b for a in left for b in right]
+            centre = _Centre(flint.arb_mat(*self.shape, made), self.bits)
+            return ArbMatrix(centre, self.scale, (self.error * largest).abs_upper())
+
+    def positive_part(self) -> ArbMatrix:
+        # x -> max(x, 0) moves no two numbers further apart: not those of E, either.
+        zero = flint.arb(0)
+        mat, error = self._unscaled()
+        with _working(self.bits):
+            made = flint.arb_mat(*self.shape, [zero.max(x) for x in mat.entries()])
+            return ArbMatrix(_Centre(made, self.bits), flint.arb(1), error)
+
+    def ends(self) -> tuple[Floats, Floats]:
+        balls = (ArbScalar(x, self.bits) for x in self._balls().entries())
+        both = [float_enclosure(x.lower(), x.upper()) for x in balls]
+        lower, upper = np.array(both, dtype=np.float64).T
+        return lower.reshape(self.shape), upper.reshape(self.shape)
 
 
 _WORD = 61

@@ -17,10 +17,10 @@ import numpy as np
 from intervalcert.backends.integers import Integers, Limbs, gram, product, python_integers
 from intervalcert.errors import UnboundedError
 from intervalcert.protocol import Truth
-from intervalcert.rational import IntegerArray, RationalMatrix, sqrt_upper
+from intervalcert.rational import IntegerArray, RationalMatrix, float_enclosure, sqrt_upper
 
 if TYPE_CHECKING:
-    from intervalcert.protocol import Backend, Matrix, Scalar
+    from intervalcert.protocol import Backend, Floats, Indices, Matrix, Scalar
 
 __all__ = ["ExactBackend", "ExactMatrix", "ExactScalar"]
 
@@ -144,8 +144,27 @@ class ExactMatrix:
         zero = not self.integers.any()
         return Truth.of(proved=zero, refuted=not zero)
 
-    def row(self, index: int) -> ExactMatrix:
-        return ExactMatrix(self.numerators[index : index + 1], self.denominator)
+    def block(self, rows: Indices, columns: Indices) -> ExactMatrix:
+        return ExactMatrix(self.integers[rows[:, None], columns], self.denominator)
+
+    def weighted(self, rows: Floats, columns: Floats) -> ExactMatrix:
+        made, denominator = self.numerators, self.denominator
+        for weights in (rows[:, None], columns[None]):
+            if (weights != 1).any():
+                exact = RationalMatrix.from_floats(weights)
+                made, denominator = made * exact.numerators, denominator * exact.denominator
+        return ExactMatrix(made, denominator)
+
+    def positive_part(self) -> ExactMatrix:
+        numerators = self.numerators
+        return ExactMatrix(np.where(numerators > 0, numerators, 0), self.denominator)
+
+    def ends(self) -> tuple[Floats, Floats]:
+        both = [
+            float_enclosure(x, x) for x in (Fraction(n, self.denominator) for n in self.numerators.ravel().tolist())
+        ]
+        lower, upper = np.array(both, dtype=np.float64).T
+        return lower.reshape(self.shape), upper.reshape(self.shape)
 
 
 def _trailing_zeros(n: int) -> int:

@@ -25,7 +25,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from intervalcert.errors import UnboundedError
 from intervalcert.machine import arithmetic_fault, product_fault
@@ -33,11 +32,9 @@ from intervalcert.protocol import Truth
 from intervalcert.rational import RationalMatrix, dyadic_value, root_upper, round_down, round_up
 
 if TYPE_CHECKING:
-    from intervalcert.protocol import Backend, Matrix, Scalar
+    from intervalcert.protocol import Backend, Floats, Indices, Matrix, Scalar
 
 __all__ = ["Float64Backend", "Float64Matrix", "Float64Scalar"]
-
-Floats = npt.NDArray[np.float64]
 
 BITS, SCALAR_BITS = 53, 128
 _U, _ETA = 2.0**-53, 2.0**-1074
@@ -378,8 +375,32 @@ class Float64Matrix:
         zero = not self.radius and not self.centre.any()
         return Truth.of(proved=zero, refuted=self._least_norm() > self.radius)
 
-    def row(self, index: int) -> Float64Matrix:
-        return Float64Matrix(self.centre[index : index + 1], self.exponent, self.radius)._on_scale()
+    def block(self, rows: Indices, columns: Indices) -> Float64Matrix:
+        return Float64Matrix(self.centre[np.ix_(rows, columns)], self.exponent, self.radius)._on_scale()
+
+    def weighted(self, rows: Floats, columns: Floats) -> Float64Matrix:
+        largest = _times(float(np.max(np.abs(rows))), float(np.max(np.abs(columns))))
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused with its norm
+            made = self.centre * rows[:, None] * columns
+        found = Float64Matrix(made, self.exponent, 0.0)
+        # Two products, each off by at most u times itself or η/2; and the first error is multiplied by a column's.
+        shaky = _times(_plus(1.0, float(np.max(np.abs(columns)))), _times(self._spread(), _ETA))
+        lost = _plus(_times(3 * _U, found._norm), shaky if found._norm or self._norm else 0.0)
+        return found._widened(_plus(_times(self.radius, largest), lost))._on_scale()
+
+    def positive_part(self) -> Float64Matrix:
+        # x -> max(x, 0) moves no two numbers further apart.
+        return Float64Matrix(np.maximum(self.centre, 0.0), self.exponent, self.radius)._on_scale()
+
+    def ends(self) -> tuple[Floats, Floats]:
+        with np.errstate(over="ignore"):
+            lower = np.nextafter(self.centre - self.radius, -np.inf) if self.radius else self.centre
+            upper = np.nextafter(self.centre + self.radius, np.inf) if self.radius else self.centre
+            if not self.exponent:
+                return lower, upper
+            # Scaling rounds only among the subnormals, and overflows to infinity.
+            lower, upper = np.ldexp(lower, self.exponent), np.ldexp(upper, self.exponent)
+            return np.nextafter(lower, -np.inf), np.nextafter(upper, np.inf)
 
 
 @lru_cache(maxsize=64)

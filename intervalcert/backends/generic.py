@@ -14,8 +14,10 @@ from functools import reduce
 from operator import add
 from typing import Generic
 
-from intervalcert.protocol import Backend, S, Truth
-from intervalcert.rational import RationalMatrix, sqrt_upper
+import numpy as np
+
+from intervalcert.protocol import Backend, Floats, Indices, S, Truth
+from intervalcert.rational import RationalMatrix, float_enclosure, sqrt_upper
 
 __all__ = ["GenericMatrix", "hull_of_roots", "rounding_error_squared"]
 
@@ -106,8 +108,32 @@ class GenericMatrix(Generic[S]):
             refuted=any(lower > 0 or upper < 0 for lower, upper in ends),
         )
 
-    def row(self, index: int) -> GenericMatrix[S]:
-        return GenericMatrix(self.backend, (self.rows[index],))
+    def block(self, rows: Indices, columns: Indices) -> GenericMatrix[S]:
+        return GenericMatrix(self.backend, tuple(tuple(self.rows[i][j] for j in columns) for i in rows))
+
+    def weighted(self, rows: Floats, columns: Floats) -> GenericMatrix[S]:
+        left, right = ([self.backend.scalar(Fraction(float(x))) for x in weights] for weights in (rows, columns))
+        return GenericMatrix(
+            self.backend,
+            tuple(
+                tuple(x * a * b for x, b in zip(row, right, strict=True))
+                for row, a in zip(self.rows, left, strict=True)
+            ),
+        )
+
+    def positive_part(self) -> GenericMatrix[S]:
+        return GenericMatrix(self.backend, tuple(tuple(_positive(x, self.backend) for x in row) for row in self.rows))
+
+    def ends(self) -> tuple[Floats, Floats]:
+        rows = [[float_enclosure(x.lower(), x.upper()) for x in row] for row in self.rows]
+        both = np.array(rows, dtype=np.float64)
+        return both[..., 0], both[..., 1]
+
+
+def _positive(x: S, backend: Backend[S]) -> S:
+    """max(x, 0). It is monotone: the hull of its values at the ends has them all."""
+    zero = Fraction(0)
+    return x if x.lower() >= 0 else backend.hull(zero, max(x.upper(), zero))
 
 
 def _on_grid(x: Fraction, bits: int) -> Fraction:

@@ -32,6 +32,7 @@ _MAX_LIMBS = 40
 """Beyond this many limbs (880 bits) Python's own multiplication is no slower than the square of the limb count."""
 
 Words = npt.NDArray[np.int64]
+Places = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +53,9 @@ class Limbs:
     @property
     def T(self) -> Limbs:  # noqa: N802 - as in numpy
         return Limbs(self.words.transpose(0, 2, 1))
+
+    def __getitem__(self, place: tuple[Places, Places]) -> Limbs:
+        return _trimmed(list(self.words[(slice(None), *place)]))
 
     def any(self) -> bool:
         return bool(self.words.any())
@@ -129,9 +133,12 @@ def python_integers(a: Integers) -> IntegerArray:
     """As an array of Python's integers, which know no limit."""
     if not isinstance(a, Limbs):
         return a
-    total: IntegerArray = a.words[-1].astype(object)
-    for limb in a.words[-2::-1]:
-        total = (total << _LIMB) + limb.astype(object)
+    # Two limbs at a time, in machine words: arithmetic of Python's integers is what takes the time.
+    pairs = [a.words[i] + (a.words[i + 1] << _LIMB) for i in range(0, len(a.words) - 1, 2)]
+    pairs += [a.words[-1]] if len(a.words) % 2 else []
+    total: IntegerArray = pairs[-1].astype(object)
+    for pair in pairs[-2::-1]:
+        total = (total << (2 * _LIMB)) + pair.astype(object)
     return total
 
 

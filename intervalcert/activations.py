@@ -1,0 +1,79 @@
+"""What may stand between two layers, and what the proofs use of it. An unknown function is refused, never guessed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from intervalcert.errors import InputError
+from intervalcert.rational import parse_rational
+
+__all__ = ["ACTIVATIONS", "PARAMETRISED", "Activation", "Hinges", "activation"]
+
+
+@dataclass(frozen=True)
+class Hinges:
+    """A piecewise linear function: offset + slope·x + the sum of weight·max(x - kink, 0) over its (weight, kink)."""
+
+    offset: Fraction
+    slope: Fraction
+    hinges: tuple[tuple[Fraction, Fraction], ...]
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A function R^k -> R^k with ||f(u) - f(v)|| <= lipschitz·||u - v|| for all u, v.
+
+    `name` says all that the rest depends on: ``relu``, or with a parameter ``leaky_relu:0.01``.
+    slopes: if it acts component by component, the ends of an interval that holds all its difference quotients.
+    hinges: if besides each component is piecewise linear, which one.
+    """
+
+    name: str
+    lipschitz: Fraction
+    slopes: tuple[Fraction, Fraction] | None = None
+    hinges: Hinges | None = None
+
+
+def _sector(name: str, low: Fraction, high: Fraction, hinges: Hinges | None = None) -> Activation:
+    return Activation(name, max(abs(low), abs(high)), (low, high), hinges)
+
+
+_ZERO, _ONE = Fraction(0), Fraction(1)
+
+ACTIVATIONS = {
+    made.name: made
+    for made in (
+        _sector("relu", _ZERO, _ONE, Hinges(_ZERO, _ZERO, ((_ONE, _ZERO),))),
+        _sector("tanh", _ZERO, _ONE),
+        _sector("hard_tanh", _ZERO, _ONE, Hinges(-_ONE, _ZERO, ((_ONE, -_ONE), (-_ONE, _ONE)))),
+        _sector("sigmoid", _ZERO, Fraction(1, 4)),  # s' = s·(1 - s) <= 1/4
+        _sector("identity", _ONE, _ONE, Hinges(_ZERO, _ONE, ())),
+        # Sorting within groups moves no two vectors apart:
+        Activation("group_sort", _ONE),
+        Activation("min_max", _ONE),
+    )
+}
+PARAMETRISED = {
+    "leaky_relu": "the slope below zero: leaky_relu:0.01",
+    "elu": "its alpha: elu:1",
+}
+
+
+def activation(name: str) -> Activation:
+    """The activation of that name. An unknown one is an error: there is no Lipschitz constant by default."""
+    kind, colon, parameter = str(name).partition(":")
+    if name in ACTIVATIONS:
+        return ACTIVATIONS[name]
+    if kind in PARAMETRISED and colon:
+        value = parse_rational(parameter)
+        if kind == "leaky_relu":
+            leaky = Hinges(_ZERO, value, ((_ONE - value, _ZERO),))
+            return _sector(name, min(_ONE, value), max(_ONE, value), leaky)
+        if value < 0:
+            raise InputError(f"the activation {name!r}: alpha must not be negative")
+        return _sector(name, _ZERO, max(_ONE, value))  # 1 above zero, alpha·exp(x) <= alpha below
+    if kind in PARAMETRISED:
+        raise InputError(f"the constant of the activation {name!r} depends on {PARAMETRISED[kind]}")
+    known = ", ".join((*ACTIVATIONS, *(f"{kind}:VALUE" for kind in PARAMETRISED)))
+    raise InputError(f"no Lipschitz constant is known for the activation {name!r}: use {known}")

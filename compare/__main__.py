@@ -13,7 +13,7 @@ from rich.console import Console
 from compare.harness import Outcome, Setting, store
 from intervalcert.errors import InputError, IntervalcertError
 
-PARTS = ("cross", "seed", "unsound", "attack", "bench")
+PARTS = ("cross", "seed", "unsound", "attack", "gradients", "gains", "bench")
 
 
 def main(argv: list[str] | None = None) -> int:

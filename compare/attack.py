@@ -13,12 +13,13 @@ from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
+from rich.table import Table
 
-from compare.corpus import MODELS, bundled, small_model
 from compare.harness import Outcome, Setting, table
-from intervalcert import Network, certify, compute_bounds, load_model
+from compare.subjects import Subject, robust
+from intervalcert import Network, certify, compute_bounds
 
-__all__ = ["Campaign", "attack", "exact_logits", "forward", "run"]
+__all__ = ["Campaign", "attack", "certified_points", "exact_logits", "forward", "run"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -122,34 +123,24 @@ def run(setting: Setting) -> Outcome:
     shown = table(
         "Certified, and what an attack leaves standing", *("model", "eps", "points", "certified", "unbroken", "between")
     )
-    inputs = np.load(MODELS / "segments_inputs.npy").astype(float) / 16
-    _campaign(setting, "small model", small_model(), inputs, "0.25", outcome, shown)
-    images = setting.shared / "data" / "mnist.npz"
-    if setting.short:
-        pass
-    elif not images.is_file():
-        outcome.skipped.append("the MNIST images are absent (--shared)")
-    else:
-        with np.load(images, allow_pickle=False) as archive:
-            digits = archive["x_test"].reshape(10_000, 784).astype(float) / 255
-        _campaign(setting, "bundled MNIST model", bundled(), digits, "0.3", outcome, shown)
-        path = setting.paper_file("mnist_8x128.txt")
-        if path is None:
-            outcome.skipped.append("the paper's MNIST model is absent (--shared)")
-        else:
-            _campaign(setting, "the paper's MNIST model", load_model(path), digits, "0.3", outcome, shown)
+    for subject in robust(setting, outcome):
+        _campaign(setting, subject, outcome, shown)
     outcome.tables.append(shown)
     return outcome
 
 
-def _campaign(
-    setting: Setting, name: str, network: Network, x: Floats, eps: str, outcome: Outcome, shown: object
-) -> None:
+def certified_points(subject: Subject) -> set[int]:
+    """Which test inputs are certified, by the margins that a user gets who asks for nothing else."""
+    verdicts = certify(compute_bounds(subject.network), subject.logits, subject.eps)
+    return {verdict.index for verdict in verdicts if verdict.certified}
+
+
+def _campaign(setting: Setting, subject: Subject, outcome: Outcome, shown: Table) -> None:
+    name, network, x, eps = subject.name, subject.network, subject.inputs, subject.eps
     weights = [
         np.asarray(layer.weights.numerators / layer.weights.denominator, dtype=float) for layer in network.layers
     ]
-    verdicts = certify(compute_bounds(network), forward(weights, x)[0], eps)
-    certified = {v.index for v in verdicts if v.certified}
+    certified = certified_points(subject)
     broken: dict[int, Floats] = {}
     pieces = np.array_split(np.arange(len(x)), max(1, len(x) // 500))
     for piece in setting.progress(pieces, f"attack on {name}", len(pieces)):
@@ -162,7 +153,7 @@ def _campaign(
             )
     unbroken = len(x) - len(broken)
     between = unbroken - len(certified)
-    shown.add_row(name, eps, str(len(x)), str(len(certified)), str(unbroken), str(between))  # type: ignore[attr-defined]
+    shown.add_row(name, eps, str(len(x)), str(len(certified)), str(unbroken), str(between))
     outcome.data[name] = {"eps": eps, "points": len(x), "certified": len(certified), "unbroken": unbroken}
 
 

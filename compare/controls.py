@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 from unittest.mock import patch
 
-from intervalcert import Network, cholesky
+import numpy as np
+
+from compare.harness import Asked
+from intervalcert import Network, chain, cholesky, ellipsoids
 from intervalcert.backends.exact import ExactBackend, ExactMatrix, ExactScalar
 from intervalcert.backends.generic import GenericMatrix, hull_of_roots
 from intervalcert.layerwise import Plan
-from intervalcert.lipschitz import NetworkBounds, network_bounds
-from intervalcert.protocol import Truth
+from intervalcert.lipschitz import MarginPlan, NetworkBounds, network_bounds
+from intervalcert.protocol import Floats, Truth
 from intervalcert.rational import RationalMatrix, RationalVector, sqrt_lower
 
-__all__ = ["BOUND_CONTROLS", "VERDICT_CONTROLS"]
+__all__ = ["BOUND_CONTROLS", "GRADIENT_CONTROLS", "SPOILED", "VERDICT_CONTROLS", "Broken"]
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 
@@ -129,41 +134,179 @@ class _WithMatrix(ExactBackend):
         return self.kind(data.numerators, data.denominator)
 
 
-def _run(network: Network, backend: object, plan: Plan) -> NetworkBounds:
-    return network_bounds(network, (backend,), [plan] * len(network.layers))  # type: ignore[arg-type]
+def _run(network: Network, backend: object, asked: Asked) -> NetworkBounds:
+    plans = [asked.plan] * len(network.layers)
+    return network_bounds(network, (backend,), plans, margins=asked.margins)  # type: ignore[arg-type]
 
 
-def _truncating(network: Network, prec: int, plan: Plan) -> NetworkBounds:
-    return _run(network, _TruncatingBackend(prec), plan)
+def _truncating(network: Network, asked: Asked) -> NetworkBounds:
+    return _run(network, _TruncatingBackend(asked.prec), asked)
 
 
-def _without_error(network: Network, prec: int, plan: Plan) -> NetworkBounds:
-    return _run(network, _WithMatrix(prec, _WithoutError), plan)
+def _without_error(network: Network, asked: Asked) -> NetworkBounds:
+    return _run(network, _WithMatrix(asked.prec, _WithoutError), asked)
 
 
-def _without_widening(network: Network, prec: int, plan: Plan) -> NetworkBounds:
-    return _run(network, _WithMatrix(prec, _WithoutWidening), plan)
+def _without_widening(network: Network, asked: Asked) -> NetworkBounds:
+    return _run(network, _WithMatrix(asked.prec, _WithoutWidening), asked)
 
 
-def _roots_from_below(network: Network, prec: int, plan: Plan) -> NetworkBounds:
+def _roots_from_below(network: Network, asked: Asked) -> NetworkBounds:
     with patch.object(ExactBackend, "sqrt_upper", lambda self, x: ExactScalar(sqrt_lower(x.value, self.prec))):
-        return _run(network, ExactBackend(prec), plan)
+        return _run(network, ExactBackend(asked.prec), asked)
 
 
-def _without_residual(network: Network, prec: int, plan: Plan) -> NetworkBounds:
-    with patch.object(cholesky, "frobenius_upper", lambda _, backend: backend.scalar(Fraction(0))):
-        return _run(network, ExactBackend(prec), plan)
+def _nothing(_: object, backend: Any) -> Any:
+    """In the place of the Frobenius norm of a residual."""
+    return backend.scalar(Fraction(0))
 
 
-_GRAM, _CHOLESKY = Plan("gram", 5), Plan("cholesky", 5)
-BOUND_CONTROLS: dict[str, tuple[int, Plan, Callable[[Network, int, Plan], NetworkBounds]]] = {
-    "rounding toward zero": (16, _GRAM, _truncating),
-    "dropping the truncation error": (16, _GRAM, _without_error),
-    "dropping the widening": (16, _GRAM, _without_widening),
-    "a square root from below": (16, _GRAM, _roots_from_below),
-    "a Cholesky factor that is believed": (64, _CHOLESKY, _without_residual),
+def _without_residual(network: Network, asked: Asked) -> NetworkBounds:
+    with patch.object(cholesky, "frobenius_upper", _nothing):
+        return _run(network, ExactBackend(asked.prec), asked)
+
+
+# -- chains that are broken --------------------------------------------------------------------------------------------
+
+_HAIR = 2.0**-10
+_LIFTED, _STEP = ellipsoids.Lifted.guess, ellipsoids.guess_step
+
+
+def _shrunk_after_the_proof(network: Network, asked: Asked) -> NetworkBounds:
+    """A thousandth less of each P' is handed to the next layer than was proved."""
+
+    def point(values: Floats, backend: Any) -> Any:
+        return ellipsoids.point(values * (1 - _HAIR), backend)
+
+    with patch.object(chain, "point", point):
+        return _run(network, ExactBackend(asked.prec), asked)
+
+
+def _with_slopes(network: Network, low: Fraction, high: Fraction) -> Network:
+    """The same network, of whose activations other sectors are believed."""
+    layers = [
+        layer if layer.activation is None else replace(layer, activation=replace(layer.activation, slopes=(low, high)))
+        for layer in network.layers
+    ]
+    return Network(tuple(layers), network.sources)
+
+
+def _narrow_sector(network: Network, asked: Asked) -> NetworkBounds:
+    """ReLU taken for a leaky one."""
+    return _run(_with_slopes(network, Fraction(_HAIR), Fraction(1)), ExactBackend(asked.prec), asked)
+
+
+def _norm_of_s_without_residual(network: Network, asked: Asked) -> NetworkBounds:
+    with patch.object(chain, "eigenvalue_upper", lambda _, factor, backend: backend.scalar(factor.shift)):
+        return _run(network, ExactBackend(asked.prec), asked)
+
+
+@contextmanager
+def _spoiled_s() -> Iterator[None]:
+    """Floats guess every S too small."""
+    with patch.object(ellipsoids.Lifted, "guess", staticmethod(lambda s: _LIFTED(s * 0.75))):
+        yield
+
+
+@contextmanager
+def _spoiled_k() -> Iterator[None]:
+    """Floats guess a K that is too large, and all that follows from it."""
+    with patch.object(chain, "guess_step", lambda s, sector, v: _STEP(s * 0.75, sector, v)):
+        yield
+
+
+@contextmanager
+def _spoiled_g() -> Iterator[None]:
+    """Floats guess a G in which one column is lost."""
+
+    def guess(s: Floats, sector: ellipsoids.Sector, v: Floats) -> ellipsoids.Step:
+        step = _STEP(s, sector, v)
+        g = step.g * np.where(np.arange(step.side) == 0, 0.0, 1.0)
+        h = s @ (step.v[:, None] * g)
+        core = sector.middle[:, None] * (s + h @ h.T) * sector.middle
+        core = (core + core.T) / 2
+        return replace(step, g=g, core=core, after=core + np.diag(step.after.diagonal() - step.core.diagonal()))
+
+    with patch.object(chain, "guess_step", guess):
+        yield
+
+
+def _believed(spoiled: Callable[[], Any]) -> Broken:
+    def compute(network: Network, asked: Asked) -> NetworkBounds:
+        with spoiled(), patch.object(ellipsoids, "frobenius_upper", _nothing):
+            return _run(network, ExactBackend(asked.prec), asked)
+
+    return compute
+
+
+def _unbelieved(spoiled: Callable[[], Any]) -> Broken:
+    def compute(network: Network, asked: Asked) -> NetworkBounds:
+        with spoiled():
+            return _run(network, ExactBackend(asked.prec), asked)
+
+    return compute
+
+
+Broken = Callable[[Network, Asked], NetworkBounds]
+_GRAM = Asked(16, Plan("gram", 5), MarginPlan("product"))
+_CHOLESKY = Asked(64, Plan("cholesky", 5), MarginPlan("product"))
+_CHAIN = Asked(64, Plan("cholesky", 5), MarginPlan("chain"))
+_TUNED = Asked(64, Plan("cholesky", 5), MarginPlan("chain", effort=3))
+
+BOUND_CONTROLS: dict[str, tuple[Asked, Broken]] = {
+    "rounding toward zero": (_GRAM, _truncating),
+    "dropping the truncation error": (_GRAM, _without_error),
+    "dropping the widening": (_GRAM, _without_widening),
+    "a square root from below": (_GRAM, _roots_from_below),
+    "a Cholesky factor that is believed": (_CHOLESKY, _without_residual),
+    "chain: a matrix smaller than proved": (_CHAIN, _shrunk_after_the_proof),
+    "chain: a sector that is too narrow": (_CHAIN, _narrow_sector),
+    "chain: a square root from below": (_CHAIN, _roots_from_below),
+    "chain: the norm of S believed": (_CHAIN, _norm_of_s_without_residual),
+    "chain: a spoiled S believed": (_CHAIN, _believed(_spoiled_s)),
+    "chain: a spoiled K believed": (_CHAIN, _believed(_spoiled_k)),
+    "chain: a spoiled G believed": (_CHAIN, _believed(_spoiled_g)),
+    "chain, tuned: a matrix smaller than proved": (_TUNED, _shrunk_after_the_proof),
+    "chain, tuned: a spoiled K believed": (_TUNED, _believed(_spoiled_k)),
 }
-"""(prec, plan, the broken computation)"""
+"""What is asked for, and the broken computation."""
+
+SPOILED: dict[str, tuple[Asked, Broken]] = {
+    "a spoiled S": (_CHAIN, _unbelieved(_spoiled_s)),
+    "a spoiled K": (_CHAIN, _unbelieved(_spoiled_k)),
+    "a spoiled G": (_CHAIN, _unbelieved(_spoiled_g)),
+}
+"""The same bad guesses, in honest hands: each must be given up, for the product."""
+
+
+def _first_layer_skipped(network: Network) -> NetworkBounds:
+    """A published fault: the recursion starts at the second layer. (Its sigmas are those of other layers.)"""
+    found = _run(Network(network.layers[1:], network.sources), ExactBackend(_CHAIN.prec), _CHAIN)
+    return replace(found, margins=replace(found.margins, sigmas=()))
+
+
+def _half_the_spread(network: Network) -> NetworkBounds:
+    """The multiplier's sector is [m - ρ/2, m + ρ/2]: a ReLU whose slopes lie between 1/4 and 3/4."""
+    return _run(_with_slopes(network, Fraction(1, 4), Fraction(3, 4)), ExactBackend(_CHAIN.prec), _CHAIN)
+
+
+def _without_the_multiplier(network: Network) -> NetworkBounds:
+    """Q = M·B·M, without the W² of the activation's part."""
+
+    def guess(s: Floats, sector: ellipsoids.Sector, v: Floats) -> ellipsoids.Step:
+        step = _STEP(s, sector, v)
+        return replace(step, after=step.core)
+
+    with patch.object(chain, "guess_step", guess), patch.object(ellipsoids, "_is_raised", lambda *_: True):
+        return _run(network, ExactBackend(_CHAIN.prec), _CHAIN)
+
+
+GRADIENT_CONTROLS: dict[str, Callable[[Network], NetworkBounds]] = {
+    "the first layer skipped": _first_layer_skipped,
+    "half the spread of the sector": _half_the_spread,
+    "a step without its multiplier": _without_the_multiplier,
+}
+"""Wrong by so much that gradients tell."""
 
 
 # -- verdicts --------------------------------------------------------------------------------------------------------

@@ -73,13 +73,14 @@ KINDS: dict[str, Callable[[np.random.Generator, Shape], Floats | RationalMatrix]
     "duplicated rows": _duplicated,
     "mixed scales": _mixed,
 }
+ACTIVATIONS = ("identity", "leaky_relu:0.1", "leaky_relu:-2", "tanh", "hard_tanh", "sigmoid", "elu:3", "group_sort")
 SHAPES: tuple[Shape, ...] = ((2, 2), (3, 5), (6, 3), (1, 4), (5, 1))
 
 
 def corpus(paper_model: Network | None, *, short: bool) -> Iterator[Item]:
-    """At least 200 items; the short version draws every seventh of the generated ones."""
+    """At least 200 items; the short version draws every eleventh of the generated ones."""
     generated = list(_generated())
-    yield from generated[::7] if short else generated
+    yield from generated[::11] if short else generated
     yield from (Item(f"seed: {name}", network) for name, network in seed_networks().items())
     model = small_model()
     yield Item("small model", model, small=False)
@@ -91,7 +92,7 @@ def corpus(paper_model: Network | None, *, short: bool) -> Iterator[Item]:
 
 
 def _generated() -> Iterator[Item]:
-    """Each kind as a hidden layer under a gaussian head, and as the head itself; then deep and wide chains."""
+    """Each kind as a hidden layer under a gaussian head, and as the head itself; deep, wide; every activation."""
     for (kind, make), shape, seed in product(KINDS.items(), SHAPES, range(2)):
         rng = np.random.default_rng([seed, *shape, *kind.encode()])
         head = rng.standard_normal((3, shape[0]))
@@ -104,10 +105,15 @@ def _generated() -> Iterator[Item]:
         yield Item(f"deep and narrow #{seed}", _network(*(rng.standard_normal((2, 2)) for _ in range(12))))
         wide = (rng.standard_normal((3, 120)), rng.standard_normal((2, 3)))
         yield Item(f"wide #{seed}", _network(*wide))
+    for between, seed in product(ACTIVATIONS, range(2)):
+        rng = np.random.default_rng([seed, *between.encode()])
+        layers = (rng.standard_normal(shape) for shape in ((5, 4), (6, 5), (4, 6), (3, 4)))
+        yield Item(f"{between} #{seed}", _network(*layers, between=between))
 
 
-def _network(*layers: Floats | RationalMatrix) -> Network:
-    return Network.of([w if isinstance(w, RationalMatrix) else exact_matrix(w, "weights") for w in layers])
+def _network(*layers: Floats | RationalMatrix, between: str = "relu") -> Network:
+    exact = [w if isinstance(w, RationalMatrix) else exact_matrix(w, "weights") for w in layers]
+    return Network.of(exact, between=between)
 
 
 def seed_networks() -> dict[str, Network]:

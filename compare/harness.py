@@ -15,8 +15,10 @@ from rich.progress import track
 from rich.table import Table
 
 from intervalcert.errors import InputError
+from intervalcert.layerwise import Plan
+from intervalcert.lipschitz import MarginPlan
 
-__all__ = ["Outcome", "Setting", "machine", "require_folder", "store", "table"]
+__all__ = ["Asked", "Outcome", "Setting", "machine", "require_folder", "store", "table"]
 
 T = TypeVar("T")
 _MESSAGES = Console(stderr=True)
@@ -41,6 +43,19 @@ class Setting:
             yield from items
             return
         yield from track(items, what, total=total, console=_MESSAGES, transient=True)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the first stage is asked for: bits of the grid, how to bound norms, how to bound margins."""
+
+    prec: int
+    plan: Plan
+    margins: MarginPlan
+
+    def __str__(self) -> str:
+        tuned = f", {self.margins.effort} rounds" if self.margins.effort else ""
+        return f"prec {self.prec}, {self.plan.method}, {self.plan.iterations} steps, {self.margins.method}{tuned}"
 
 
 @dataclass

@@ -191,7 +191,7 @@ def _curve(
         counts, seconds = {"seed": _certified(margins, outputs)}, {}
         for name in ("arb", "exact"):
             start = perf_counter()
-            bounds = compute_bounds(network, name, n)
+            bounds = compute_bounds(network, name, n, margins="product")
             seconds[name] = perf_counter() - start
             outcome.violations += [
                 f"{name} at {n} steps is looser than the seed at margin {i},{j}"
@@ -225,7 +225,7 @@ def _paper_table(
     shown.add_row("MNIST", "11", "paper", _seconds(mnist["time"]), f"{mnist['robust']} %", f"{mnist['vra']} %")
     labels = setting.shared / "data" / "mnist.npz"
     for name in ("arb", "exact"):
-        certifier = Certifier(compute_bounds(network, name, 11).margins.matrix, ladder("arb"))
+        certifier = Certifier(compute_bounds(network, name, 11, margins="product").margins.matrix, ladder("arb"))
         verdicts = certify_all(certifier, outputs, outputs.radii or ())
         vra = "no labels"
         if labels.is_file():
@@ -240,7 +240,7 @@ def _paper_table(
     random = Network.from_arrays([rng.standard_normal(s).astype(np.float32) / np.float32(s[1] ** 0.5) for s in shapes])
     for name in setting.progress(("arb", "exact"), "CIFAR-10 shapes", 2):
         start = perf_counter()
-        compute_bounds(random, name, 12)
+        compute_bounds(random, name, 12, margins="product")
         outcome.data[f"cifar_shapes_{name}_seconds"] = round(perf_counter() - start, 1)
         shown.add_row("", "12", f"{name}, random weights", f"{outcome.data[f'cifar_shapes_{name}_seconds']}", "", "")
     return shown

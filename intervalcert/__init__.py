@@ -28,6 +28,7 @@ _HOMES = {
     "audit": "api",
     "certified_radius": "api",
     "certify": "api",
+    "certify_inputs": "api",
     "compute_bounds": "api",
     "load_bounds": "artifacts",
     "load_model": "loaders",
@@ -48,6 +49,7 @@ __all__ = [
     "audit",
     "certified_radius",
     "certify",
+    "certify_inputs",
     "compute_bounds",
     "load_bounds",
     "load_model",
@@ -55,7 +57,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from intervalcert.api import audit, certified_radius, certify, compute_bounds
+    from intervalcert.api import audit, certified_radius, certify, certify_inputs, compute_bounds
     from intervalcert.artifacts import Bounds, load_bounds, save_bounds
     from intervalcert.auditing import AuditReport
     from intervalcert.bulk import Verdicts

@@ -10,18 +10,21 @@ import numpy as np
 import numpy.typing as npt
 
 from intervalcert.artifacts import Bounds, Method
-from intervalcert.auditing import AuditReport, audit_bounds
+from intervalcert.auditing import AuditReport, audit_bounds, check_same_model
 from intervalcert.backends import DEFAULT_PREC, get_backend, ladder
 from intervalcert.batch import certify_all, outputs_of, rows_of
-from intervalcert.bulk import BulkCertifier, Radii, Verdicts
+from intervalcert.bulk import BulkCertifier, Radii, Rows, Verdicts
 from intervalcert.errors import InputError, UsageError
+from intervalcert.forward import check_evaluable
+from intervalcert.inputs import Task, blocks_of, judge_all
 from intervalcert.layerwise import NormMethod, Plan
-from intervalcert.lipschitz import MarginMethod, MarginPlan, network_bounds
+from intervalcert.lipschitz import MAX_EFFORT, MarginMethod, MarginPlan, network_bounds
+from intervalcert.local import DEFAULT_EFFORT
 from intervalcert.network import Network
 from intervalcert.norms import Iterations
 from intervalcert.rational import as_fraction, plain_array
 
-__all__ = ["audit", "bulk_certifier", "certified_radius", "certify", "compute_bounds"]
+__all__ = ["audit", "bulk_certifier", "certified_radius", "certify", "certify_inputs", "compute_bounds", "input_task"]
 
 Radius = str | int | float | Fraction
 
@@ -96,6 +99,52 @@ def _radii(eps: Radius | Sequence[Radius] | npt.NDArray[np.floating], count: int
     if isinstance(eps, np.ndarray) and plain and np.isfinite(eps).all():
         return Radii.of_floats(eps.astype(np.float64))
     return Radii.of([as_fraction(x) for x in eps])
+
+
+def certify_inputs(
+    network: Network,
+    inputs: npt.ArrayLike,
+    eps: Radius | Sequence[Radius] | npt.NDArray[np.floating],
+    *,
+    bounds: Bounds | None = None,
+    local: bool = True,
+    effort: int = DEFAULT_EFFORT,
+    scale: Radius | None = None,
+    jobs: int = 1,
+) -> Verdicts:
+    """A verdict for each input: does every input within L2 distance eps of it have the same winner, over the reals?
+
+    Guarantees: `certified` only if that is proved. The logits are enclosed by a rigorous forward pass; nobody's float
+    logits are used.
+
+    Args:
+        inputs: one row per input (or a single one), each number at its exact value.
+        bounds: those of this network; computed here if there are none.
+        local: try again, at the input itself, what the bounds leave open (some milliseconds an input, more for those
+            that come close).
+        effort: rounds of the search for each of them.
+        scale: what every number is multiplied with, exactly, such as "1/255"; needed for integers.
+        jobs: processes to work in.
+    """
+    rows = rows_of(inputs)
+    if rows is None:
+        exact = outputs_of(inputs).rows
+        rows = Rows(np.zeros((len(exact), len(exact[0]))), None, lambda row, _: exact[row])
+    rows = replace(rows, what="the inputs")
+    task = input_task(network, bounds or compute_bounds(network, "float64"), effort if local else None)
+    factor = None if scale is None else as_fraction(scale)
+    blocks = blocks_of(rows, network.inputs, factor, _radii(eps, len(rows)))
+    return Verdicts.of([verdict for _, some in judge_all(task, blocks, jobs) for verdict in some])
+
+
+def input_task(network: Network, bounds: Bounds, effort: int | None) -> Task:
+    """What `inputs` needs to know. Raises: InputError if the bounds are of another model."""
+    check_same_model(bounds, network)
+    check_evaluable(network)
+    if effort is not None and (type(effort) is not int or not 0 <= effort <= MAX_EFFORT):
+        raise UsageError(f"an effort of {effort!r}: choose 0..{MAX_EFFORT} rounds")
+    norms = tuple(layer.upper for layer in bounds.layers)
+    return Task(network, norms, bounds.margins.matrix, ladder("float64"), effort)
 
 
 def certified_radius(bounds: Bounds, outputs: npt.ArrayLike) -> tuple[float, ...]:

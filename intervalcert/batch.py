@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from intervalcert.bulk import BulkCertifier, Radii, Rows, Verdicts
 from intervalcert.certifier import Certifier, Verdict
 from intervalcert.errors import InputError, UsageError
+from intervalcert.inputs import Block, Task, blocks_of, judge_all
 from intervalcert.rational import RationalVector, as_row, as_rows, is_flat, plain_array
 from intervalcert.tables import LabelSource, RowSource, open_labels, open_rows
 from intervalcert.tables.writers import (
@@ -31,6 +32,7 @@ __all__ = [
     "Outputs",
     "Summary",
     "certify_all",
+    "certify_inputs_of",
     "certify_source",
     "check_ending",
     "csv_pieces",
@@ -117,6 +119,7 @@ class Summary:
     """Counts over a set of outputs. accuracy and vra (verified robust accuracy) are parts of 1, None without labels.
 
     exactly: outputs that the filter left to exact rationals. eps: the radius of all outputs; None if they differ.
+    locally: how many of the certified ones are so by local refinement alone.
     """
 
     certified: int
@@ -125,6 +128,7 @@ class Summary:
     right: int | None = None
     right_and_certified: int | None = None
     eps: Fraction | None = None
+    locally: int = 0
 
     @property
     def accuracy(self) -> float | None:
@@ -145,6 +149,7 @@ def summarise(verdicts: Sequence[Verdict], labels: Sequence[int] | npt.NDArray[n
         exactly=int(found.exactly.sum()),
         right=None if right is None else int(right.sum()),
         right_and_certified=None if right is None else int((right & found.certified).sum()),
+        locally=int(found.locally.sum()),
     )
 
 
@@ -162,20 +167,60 @@ def certify_source(
     write: takes the verdicts; without it only their number is wanted, and radii may be left out.
     on_rows: called with the rows of each chunk and its part of source.size.
     """
+
+    def judged() -> Iterator[tuple[Verdicts, Fraction | None, int]]:
+        for rows in source.chunks:
+            own = _own(radii, rows, source)
+            yield certifier.verdicts(rows, own, with_radius=write is not None), own.common, rows.work
+
+    return _summed(judged(), labels, write, on_rows)
+
+
+def certify_inputs_of(
+    task: Task,
+    source: RowSource,
+    radii: Radii | None,
+    *,
+    scale: Fraction | None = None,
+    jobs: int = 1,
+    labels: LabelSource | None = None,
+    write: Write | None = None,
+    on_rows: Callable[[int, int], None] = lambda *_: None,
+) -> Summary:
+    """The same for a file of inputs, each number of which is multiplied by `scale`, in so many processes."""
+
+    def blocks() -> Iterator[Block]:
+        for rows in source.chunks:
+            yield from blocks_of(rows, task.network.inputs, scale, _own(radii, rows, source))
+
+    judged = ((verdicts, block.common, block.work) for block, verdicts in judge_all(task, blocks(), jobs))
+    return _summed(judged, labels, write, on_rows)
+
+
+def _own(radii: Radii | None, rows: Rows, source: RowSource) -> Radii:
+    own = radii or rows.radii
+    if own is None:
+        raise UsageError(f"{source.path} carries no radii: say --eps E")
+    return own
+
+
+def _summed(
+    judged: Iterable[tuple[Verdicts, Fraction | None, int]],
+    labels: LabelSource | None,
+    write: Write | None,
+    on_rows: Callable[[int, int], None],
+) -> Summary:
+    """What verdicts, each with the radius that they share and their part of the work, come to."""
     total = Summary(0, 0, 0, *((0, 0) if labels is not None else (None, None)))
-    for rows in source.chunks:
-        own = radii or rows.radii
-        if own is None:
-            raise UsageError(f"{source.path} carries no radii: say --eps E")
-        verdicts = certifier.verdicts(rows, own, with_radius=write is not None)
+    for verdicts, eps, work in judged:
         if write is not None:
             write(verdicts)
         found = summarise(verdicts, None)
         if labels is not None:
-            known = labels.take(len(rows))
+            known = labels.take(len(verdicts))
             found = summarise(verdicts[: len(known)], known)
-        total = _added(total, replace(found, total=len(rows), eps=own.common))
-        on_rows(len(rows), rows.work)
+        total = _added(total, replace(found, total=len(verdicts), eps=eps))
+        on_rows(len(verdicts), work)
     if labels is not None:
         labels.check_count(total.total)
     return total
@@ -189,4 +234,5 @@ def _added(one: Summary, other: Summary) -> Summary:
         None if one.right is None else one.right + (other.right or 0),
         None if one.right_and_certified is None else one.right_and_certified + (other.right_and_certified or 0),
         other.eps if not one.total or one.eps == other.eps else None,
+        one.locally + other.locally,
     )

@@ -165,6 +165,7 @@ class Verdicts(Sequence[Verdict]):
     certified: Bools
     radius: Floats
     exactly: Bools
+    locally: Bools
 
     def __post_init__(self) -> None:
         for array in self._columns():
@@ -180,10 +181,11 @@ class Verdicts(Sequence[Verdict]):
             np.array([v.certified for v in verdicts], dtype=bool),
             np.array([v.radius for v in verdicts], dtype=np.float64),
             np.array([v.exactly for v in verdicts], dtype=bool),
+            np.array([v.locally for v in verdicts], dtype=bool),
         )
 
     def _columns(self) -> tuple[npt.NDArray[Any], ...]:
-        return self.indices, self.argmax, self.certified, self.radius, self.exactly
+        return self.indices, self.argmax, self.certified, self.radius, self.exactly, self.locally
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -260,7 +262,8 @@ class BulkCertifier:
         for index in np.flatnonzero(~(known if by_rival else settled)).tolist():
             verdict = self.one_by_one.verdict(rows.row(index), radii.exact(index), rows.first + index)
             argmax[index], radius[index], certified[index] = verdict.argmax, verdict.radius, verdict.certified
-        return Verdicts(np.arange(rows.first, rows.first + count), argmax, certified, radius, ~settled)
+        indices, nowhere = np.arange(rows.first, rows.first + count), np.zeros(count, dtype=bool)
+        return Verdicts(indices, argmax, certified, radius, ~settled, nowhere)
 
     def _tables_for(self, places: int) -> MarginTables:
         if places not in self._tables:

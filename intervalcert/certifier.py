@@ -28,6 +28,7 @@ class Verdict:
     radius: a float strictly below the supremum of the radii at which the output is certified, so that certifying at
     exactly this radius succeeds; 0.0 if there is none, inf if nothing can change the winner.
     exactly: whether the filter could not tell and exact rationals decided. (Equal verdicts may differ in this.)
+    locally: whether it took a look at the input itself; the radius is then no more than the one asked for.
     """
 
     index: int
@@ -35,6 +36,7 @@ class Verdict:
     certified: bool
     radius: float
     exactly: bool = field(default=False, compare=False)
+    locally: bool = False
 
 
 def winner(logits: RationalVector) -> int:

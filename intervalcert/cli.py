@@ -176,8 +176,34 @@ def _parser() -> argparse.ArgumentParser:
     bounds.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the bounds file (JSON)")
     bounds.set_defaults(run=_bounds)
 
-    certify = commands.add_parser("certify", help="certify outputs against a bounds file")
-    _add_outputs(certify)
+    certify = commands.add_parser(
+        "certify",
+        help="certify outputs against a bounds file, or inputs of a model",
+        description="Certifies given logits (BOUNDS OUTPUTS), or inputs (--model MODEL --inputs FILE, with the model's "
+        "BOUNDS if they are computed already): their logits are then enclosed by a rigorous forward pass.",
+    )
+    _add_outputs(certify, optional=True)
+    certify.add_argument("--model", type=Path, metavar="MODEL", help="the model, for --inputs")
+    _add_model_options(certify)
+    certify.add_argument(
+        "--inputs",
+        type=Path,
+        metavar="FILE",
+        help="inputs in the place of OUTPUTS, one per row: .npy, .parquet or .csv",
+    )
+    certify.add_argument(
+        "--input-scale", metavar="S", help="what the inputs are multiplied with, exactly: 1/255 for images of bytes"
+    )
+    certify.add_argument(
+        "--local", action="store_true", help="look at the input itself where the bounds leave it uncertified"
+    )
+    certify.add_argument(
+        "--effort",
+        type=_natural,
+        metavar="ROUNDS",
+        help="rounds of the local search for each input that comes close (default 10)",
+    )
+    certify.add_argument("--jobs", type=_natural, metavar="N", help="processes for --inputs (default: one per core)")
     certify.add_argument("--eps", metavar="E", help="radius, read exactly: 0.3, 1e-2 or 36/255")
     certify.add_argument("--labels", type=Path, metavar="FILE", help="true classes: one per line, or .npy")
     certify.add_argument(
@@ -222,11 +248,15 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_outputs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("bounds", type=Path, metavar="BOUNDS", help="a bounds file made by intervalcert bounds")
+def _add_outputs(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    count = "?" if optional else None
+    parser.add_argument(
+        "bounds", type=Path, nargs=count, metavar="BOUNDS", help="a bounds file made by intervalcert bounds"
+    )
     parser.add_argument(
         "outputs",
         type=Path,
+        nargs=count,
         metavar="OUTPUTS",
         help="logits: .npy, .parquet, .csv, or lines 'y0,y1,… eps' with their own radius",
     )
@@ -285,10 +315,16 @@ def _certify(arguments: argparse.Namespace) -> int:
     from intervalcert.batch import VERDICT_COLUMNS
     from intervalcert.rational import shortest_exact
 
+    _check_sources(arguments)
     _check_output(arguments)
-    bounds = load_bounds(arguments.bounds)
-    with _sink(arguments, VERDICT_COLUMNS) as write:
-        summary = _run("certify", arguments, bounds, _radii(arguments), write)
+    if arguments.inputs is not None:
+        summary = _certify_inputs(arguments)
+        bounds = None
+    else:
+        bounds = load_bounds(arguments.bounds)
+        with _sink(arguments, VERDICT_COLUMNS) as write:
+            summary = _run("certify", arguments, bounds, _radii(arguments), write)
+    semantics = "real" if bounds is None else bounds.semantics
     eps = arguments.eps or (None if summary.eps is None else shortest_exact(summary.eps))
     if arguments.json:
         shown = {
@@ -298,16 +334,62 @@ def _certify(arguments: argparse.Namespace) -> int:
             "accuracy": summary.accuracy,
             "vra": summary.vra,
             "decided_exactly": summary.exactly,
-            "semantics": bounds.semantics,
+            "certified_locally": summary.locally,
+            "semantics": semantics,
         }
         print(json.dumps(shown))
     else:
         from intervalcert.report import print_data, summary_table
 
-        print_data(summary_table(summary, eps or "each output's own", bounds.semantics))
+        print_data(summary_table(summary, eps or "each output's own", semantics, given_logits=bounds is not None))
     if arguments.output is not None:
         _say(f"wrote {arguments.output}")
     return 1 if arguments.check and summary.certified < summary.total else 0
+
+
+def _check_sources(arguments: argparse.Namespace) -> None:
+    """Logits with bounds, or inputs with a model: one or the other."""
+    if arguments.inputs is None:
+        for name in ("model", "input_scale", "effort", "jobs", "biases"):
+            if getattr(arguments, name) is not None:
+                raise UsageError(f"--{name.replace('_', '-')} goes with --inputs")
+        if arguments.local:
+            raise UsageError("--local looks at inputs: say --model MODEL --inputs FILE in the place of OUTPUTS")
+        if arguments.bounds is None or arguments.outputs is None:
+            raise UsageError("certify takes BOUNDS and OUTPUTS, or --model MODEL --inputs FILE")
+    elif arguments.outputs is not None:
+        raise UsageError("OUTPUTS and --inputs exclude each other: the logits follow from the inputs")
+    elif arguments.model is None:
+        raise UsageError("--inputs needs the model: --model MODEL")
+
+
+def _certify_inputs(arguments: argparse.Namespace) -> Summary:
+    from intervalcert.api import compute_bounds, input_task
+    from intervalcert.artifacts import load_bounds
+    from intervalcert.batch import VERDICT_COLUMNS, certify_inputs_of
+    from intervalcert.loaders import load_model
+    from intervalcert.local import DEFAULT_EFFORT
+    from intervalcert.rational import parse_rational
+    from intervalcert.tables import open_labels, open_rows
+
+    radii = _radii(arguments)
+    scale = None
+    if arguments.input_scale is not None:
+        try:
+            scale = parse_rational(arguments.input_scale)
+        except InputError as error:
+            raise InputError(f"--input-scale: {error}") from None
+    network = load_model(arguments.model, arguments.biases, activation=arguments.activation)
+    bounds = load_bounds(arguments.bounds) if arguments.bounds is not None else compute_bounds(network, "float64")
+    effort = DEFAULT_EFFORT if arguments.effort is None else arguments.effort
+    task = input_task(network, bounds, effort if arguments.local else None)
+    source = open_rows(arguments.inputs, bfloat16=arguments.dtype == "bfloat16")
+    labels = None if arguments.labels is None else open_labels(arguments.labels, network.outputs)
+    jobs = arguments.jobs or os.cpu_count() or 1
+    with _sink(arguments, VERDICT_COLUMNS) as write, _row_progress("certify", source.size) as on_rows:
+        return certify_inputs_of(
+            task, source, radii, scale=scale, jobs=jobs, labels=labels, write=write, on_rows=on_rows
+        )
 
 
 def _radius(arguments: argparse.Namespace) -> int:
@@ -354,7 +436,8 @@ def _check_output(arguments: argparse.Namespace) -> None:
 
     if arguments.output is not None:
         check_ending(arguments.output)
-        check_output(arguments.output, arguments.bounds, arguments.outputs, getattr(arguments, "labels", None))
+        others = (getattr(arguments, name, None) for name in ("model", "biases", "inputs", "labels"))
+        check_output(arguments.output, arguments.bounds, arguments.outputs, *others)
 
 
 @contextlib.contextmanager

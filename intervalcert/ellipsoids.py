@@ -41,7 +41,6 @@ to layer, and the integers of the exact run do not grow.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -51,7 +50,7 @@ import numpy as np
 from intervalcert.errors import UndecidedError
 from intervalcert.norms import frobenius_upper
 from intervalcert.protocol import Backend, Floats, Matrix
-from intervalcert.rational import RationalMatrix
+from intervalcert.rational import IntegerArray, RationalMatrix, exact_integers
 
 __all__ = ["Lifted", "Sector", "Step", "guess_step", "point", "prove_below", "prove_step"]
 
@@ -175,7 +174,7 @@ def _short(x: Floats) -> Floats:
 
 def prove_below(s: Matrix[Any], guess: Lifted, backend: Backend[Any]) -> Matrix[Any]:
     """Proves that S <= S', which is returned. Raises: UndecidedError unless it is proved."""
-    raised = _is_raised(guess.near, guess.above, [Fraction(guess.lift)] * len(guess.near))
+    raised = _is_raised(guess.near, guess.above, exact_integers(np.full(len(guess.near), guess.lift)))
     if not (raised and _is_below(point(guess.near, backend) - s, guess.lift, backend)):
         raise UndecidedError("a chain's matrix is not proved to be large enough")
     return point(guess.above, backend)
@@ -186,7 +185,8 @@ def prove_step(step: Step, s: Matrix[Any], backend: Backend[Any]) -> None:
 
     Raises: UndecidedError unless it is proved.
     """
-    by = [Fraction(x) ** 2 + Fraction(step.slack) for x in step.w.tolist()]
+    (w, unit), (slack, other) = exact_integers(step.w), exact_integers(np.full(step.side, step.slack))
+    by = w * w * other + slack * unit**2, unit**2 * other  # w² + s
     if not (_covers(step.v, step.w, step.sector.spread) and _is_raised(step.core, step.after, by)):
         raise UndecidedError("a chain's numbers do not cover a sector")
     ones, middle = np.ones(step.side), step.sector.middle
@@ -216,15 +216,18 @@ def _is_below(matrix: Matrix[Any], most: float, backend: Backend[Any]) -> bool:
 
 def _covers(v: Floats, w: Floats, spread: Floats) -> bool:
     """Whether 0 <= ρ <= v·w and v, w >= 0 in each component: with integers, so that no float operation is trusted."""
-    a, b, c = (RationalMatrix.from_floats(x[:, None]) for x in (v, w, spread))
-    enough = a.numerators * b.numerators * c.denominator >= c.numerators * (a.denominator * b.denominator)
-    return bool(enough.all() and (v >= 0).all() and (w >= 0).all() and (spread >= 0).all())
+    (a, d), (b, e), (c, f) = map(exact_integers, (v, w, spread))
+    return bool((a * b * f >= c * (d * e)).all() and (v >= 0).all() and (w >= 0).all() and (spread >= 0).all())
 
 
-def _is_raised(x: Floats, above: Floats, by: Sequence[Fraction]) -> bool:
-    """Whether both are symmetric, equal off the diagonal, and on it the second is larger by so much; exactly."""
-    off = ~np.eye(len(x), dtype=bool)
-    if (x != above)[off].any() or (x != x.T).any():
+def _is_raised(x: Floats, above: Floats, by: tuple[IntegerArray, int]) -> bool:
+    """Whether both are symmetric, equal off the diagonal, and on it the second is larger by so much; exactly.
+
+    by: integers over a denominator.
+    """
+    apart = x != above
+    apart.flat[:: len(x) + 1] = False
+    if apart.any() or (x != x.T).any():
         return False
-    ends = zip(x.diagonal().tolist(), above.diagonal().tolist(), by, strict=True)
-    return all(Fraction(low) + more <= Fraction(high) for low, high, more in ends)
+    (low, d), (high, e), (more, f) = exact_integers(x.diagonal()), exact_integers(above.diagonal()), by
+    return bool(((high * d - low * e) * f >= more * (d * e)).all())

@@ -130,13 +130,23 @@ class Matrix(Protocol[S]):
         """Whether all entries are zero."""
 
     def block(self, rows: Indices, columns: Indices, /) -> Self:
-        """The entries in some rows and columns, in the order named; at least one of each."""
+        """The entries in some rows and columns, in the order named; at least one of each, and none twice.
+
+        Raises: ValueError for an index named twice. (A ball around a part is no larger than the one around all only
+        if each entry is taken once.)
+        """
 
     def weighted(self, rows: Floats, columns: Floats, /) -> Self:
         """Entry (i, j) times rows[i]·columns[j]: diagonal matrices on both sides. The weights are finite, and exact."""
 
     def positive_part(self) -> Self:
         """max(x, 0) of every entry x."""
+
+    def within(self, norm: Fraction, /) -> Self:
+        """The members M of the set with ||M|| <= norm, in the operator norm (others may stay).
+
+        An enclosure that remembers it spreads less in a product M·x: the error of x grows by ||M||, not by ||M||_F.
+        """
 
     def ends(self) -> tuple[Floats, Floats]:
         """Arrays of floats with lower <= entry <= upper, infinite where floats end, for every member."""

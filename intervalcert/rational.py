@@ -43,6 +43,7 @@ __all__ = [
     "decimal_lower",
     "decimal_upper",
     "dyadic_value",
+    "exact_integers",
     "float_below",
     "float_enclosure",
     "format_exact",
@@ -484,6 +485,12 @@ class RationalMatrix:
         for index, row in enumerate(listed):
             numerators[index, :] = row
         return RationalMatrix(_frozen(numerators), denominator)
+
+
+def exact_integers(x: npt.NDArray[np.float64]) -> tuple[IntegerArray, int]:
+    """A vector of finite floats as integers over a common denominator."""
+    numerators, denominator = _float_integers(x, 0)
+    return numerators, denominator
 
 
 def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -100,15 +100,18 @@ def _margins(matrix: Sequence[Sequence[Fraction]]) -> RenderableType:
     return table
 
 
-def summary_table(summary: Summary, eps: str, semantics: str) -> Table:
+def summary_table(summary: Summary, eps: str, semantics: str, *, given_logits: bool = True) -> Table:
     """What a run of certify found."""
     table = Table(show_header=False, box=None)
     table.add_row("certified", f"{summary.certified} of {summary.total}", percent(summary.certified, summary.total))
+    if summary.locally:
+        table.add_row("  locally", str(summary.locally), "of them at the input itself")
     if summary.right is not None and summary.right_and_certified is not None:
         table.add_row("accuracy", "", percent(summary.right, summary.total))
         table.add_row("VRA", "right and certified", percent(summary.right_and_certified, summary.total))
     table.add_row("eps", eps, "L2, input space")
-    table.add_row("semantics", semantics, "given logits are taken as exact")
+    how = "given logits are taken as exact" if given_logits else "logits enclosed by a rigorous forward pass"
+    table.add_row("semantics", semantics, how)
     table.add_row("decided exactly", str(summary.exactly), "too close for the filter")
     return table
 

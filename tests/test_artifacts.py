@@ -51,22 +51,33 @@ def test_what_is_saved_is_read_back(tmp_path, name, backend):
     assert load_bounds(str(tmp_path / "bounds.json")) == bounds
 
 
-def extreme_chain(tmp_path, weight, layers):
-    return compute_bounds(text_network(tmp_path, ",".join([f"[[{weight},0],[0,{weight}]]"] * layers)), "arb", 0)
+def extreme_chain(tmp_path, weight, layers, margins):
+    network = text_network(tmp_path, ",".join([f"[[{weight},0],[0,{weight}]]"] * layers))
+    return compute_bounds(network, "arb", 0, margins=margins)
 
 
 @pytest.mark.parametrize("weight", ["1e-1000", "1e1000"])
 def test_a_product_of_many_extreme_layers_is_read_back(tmp_path, weight):
     """Six layers of the most extreme weights that are read: the margins are near 2^19900 or its inverse."""
-    bounds = extreme_chain(tmp_path, weight, 6)
+    bounds = extreme_chain(tmp_path, weight, 6, "product")
     save_bounds(bounds, tmp_path / "bounds.json")
     assert load_bounds(tmp_path / "bounds.json") == bounds
 
 
 @pytest.mark.parametrize("weight", ["1e-1000", "1e1000"])
-def test_a_bound_that_could_not_be_read_back_is_not_written(tmp_path, weight):
+def test_a_chain_of_many_extreme_layers_is_read_back(tmp_path, weight):
+    """Its sigmas are squares: near 2^13300 after two of the three layers."""
+    bounds = extreme_chain(tmp_path, weight, 3, "best")
+    assert len(bounds.margins.sigmas) == 2
+    save_bounds(bounds, tmp_path / "bounds.json")
+    assert load_bounds(tmp_path / "bounds.json") == bounds
+
+
+@pytest.mark.parametrize("weight", ["1e-1000", "1e1000"])
+@pytest.mark.parametrize(("margins", "layers"), [("product", 7), ("best", 6)])
+def test_a_bound_that_could_not_be_read_back_is_not_written(tmp_path, weight, margins, layers):
     with pytest.raises(InputError, match="rescale"):
-        save_bounds(extreme_chain(tmp_path, weight, 7), tmp_path / "bounds.json")
+        save_bounds(extreme_chain(tmp_path, weight, layers, margins), tmp_path / "bounds.json")
     assert not (tmp_path / "bounds.json").exists()
 
 
@@ -98,11 +109,11 @@ def saved(tmp_path, network, backend="arb", iterations=3, **options):
 def test_the_file_says_everything(tmp_path, backend):
     """sha256, backend, precision, iterations, method, versions, both bounds of each layer, the margins."""
     path = tmp_path / "model.txt"
-    path.write_text("[[1.0,2.0],[3.0,4.0]],[[0.5,0.25,-1],[1,1,2]]")
+    path.write_text("[[1.0,2.0,0.5],[3.0,4.0,1]],[[0.5,0.25,-1],[1,1,2],[0,1,1]]")
     network = load_model(path, activation="tanh")
     _, data = saved(tmp_path, network, backend, 3, prec=80)
     assert data["format"] == "intervalcert bounds"
-    assert data["version"] == FORMAT_VERSION == 2
+    assert data["version"] == FORMAT_VERSION == 3
     assert data["semantics"] == "real"
     assert data["model"] == [{"name": "model.txt", "sha256": network.sources[0].sha256}]
     assert re.fullmatch("[0-9a-f]{64}", data["model"][0]["sha256"])
@@ -113,19 +124,23 @@ def test_the_file_says_everything(tmp_path, backend):
         "working_bits": bits,
         "iterations": "3",
         "norms": "gram",
-        "margins": "product",
+        "margins": "best",
+        "effort": 0,
     }
     assert set(data["versions"]) >= {"python", "intervalcert", "numpy", "python-flint", "mpmath"}
     assert data["versions"]["numpy"] == np.__version__
     assert [(layer["rows"], layer["columns"], layer["activation"]) for layer in data["layers"]] == [
-        (2, 2, "tanh"),
-        (3, 2, None),
+        (3, 2, "tanh"),
+        (3, 3, None),
     ]
     for layer in data["layers"]:
         assert set(layer["lower"]) == set(layer["upper"]) == {"exact", "decimal"}
         assert (layer["method"], layer["iterations"]) == ("gram", 3)
         assert backend in layer["computed_by"]
         assert layer["refused"] == []
+    assert set(data["layers"][0]["sigma"]) == {"exact", "decimal"}
+    assert data["layers"][1]["sigma"] is None, "there is no activation after it"
+    assert data["margins"]["multipliers"] == []
     assert [len(row) for row in data["margins"]["exact"]] == [3, 3, 3]
     assert [len(row) for row in data["margins"]["decimal"]] == [3, 3, 3]
 
@@ -309,6 +324,7 @@ def test_a_file_of_version_1_is_still_read(tmp_path):
         del layer["method"]
     (tmp_path / "old.json").write_text(json.dumps(data))
     assert load_bounds(tmp_path / "old.json").layers == bounds.layers
+    assert load_bounds(tmp_path / "old.json").margins.matrix == bounds.margins.matrix
     data["version"] = 2
     (tmp_path / "damaged.json").write_text(json.dumps(data))
     with pytest.raises(InputError, match="method"):

@@ -220,7 +220,8 @@ def test_audit(work):
     count = re.search(r"(\d+) of (\d+) claims confirmed", done.stdout)
     layers = len(load_bounds(work / "bounds.json").layers)
     assert count is not None
-    assert count[1] == count[2] == str(2 * layers + 45)
+    # Two bounds of each layer, a sigma of each but the last, and a margin of each pair of ten classes.
+    assert count[1] == count[2] == str(2 * layers + layers - 1 + 45)
 
 
 def test_audit_of_another_model_is_3_and_of_false_claims_4(work):

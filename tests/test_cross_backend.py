@@ -26,6 +26,7 @@ from intervalcert import Bounds, Network, SoundnessError, api, certify, compute_
 from intervalcert import certifier as certifier_module
 from intervalcert import lipschitz as lipschitz_module
 from intervalcert import norms as norms_module
+from intervalcert.activations import ACTIVATIONS
 from intervalcert.backends import get_backend, ladder
 from intervalcert.backends.arb import ArbBackend, ArbMatrix, ArbScalar
 from intervalcert.backends.exact import ExactBackend, ExactMatrix, ExactScalar
@@ -34,8 +35,7 @@ from intervalcert.backends.generic import GenericMatrix
 from intervalcert.certifier import Certifier, Verdict
 from intervalcert.errors import InconclusiveError
 from intervalcert.layerwise import Plan, layer_bound
-from intervalcert.lipschitz import NetworkBounds, network_bounds
-from intervalcert.network import ACTIVATIONS
+from intervalcert.lipschitz import MarginPlan, NetworkBounds, network_bounds
 from intervalcert.norms import norm_upper
 from intervalcert.protocol import Truth
 from intervalcert.rational import RationalMatrix, RationalVector, round_down, sqrt_lower, sqrt_upper
@@ -289,9 +289,10 @@ def is_above_norm(bound: Fraction, matrix: RationalMatrix) -> bool:
 
 
 def untrue_bounds(network: Network, rungs: Sequence[Any], iterations: int | str) -> list[str]:
-    """Bounds that are false, whatever any backend says."""
+    """Bounds that are false, whatever any backend says. Margins by the product of the norms: it can be told exactly."""
+    plans = [Plan("gram", iterations)] * len(network.layers)
     try:
-        found = network_bounds(network, rungs, [Plan("gram", iterations)] * len(network.layers))
+        found = network_bounds(network, rungs, plans, margins=MarginPlan("product"))
     except SoundnessError as error:
         return [f"{shown(network)}: {error}"]
     wrong = []
@@ -407,9 +408,12 @@ def permuted_hidden(network: Network, order: random.Random) -> Network:
 @given(network=networks(), order=st.randoms(use_true_random=False), iterations=st.integers(0, 10))
 @deterministic(25)
 def test_the_order_of_hidden_neurons_does_not_matter(network: Network, order: random.Random, iterations: int) -> None:
-    """Exactly equal upper bounds on exact, where sums have no order; at least those on the intervals."""
+    """Exactly equal upper bounds on exact, where sums have no order; at least those on the intervals.
+
+    So it is for products of norms. A chain rests on floats, whose sums have an order.
+    """
     other = permuted_hidden(network, order)
-    mine, theirs = compute_bounds(network, "exact", iterations), compute_bounds(other, "exact", iterations)
+    mine, theirs = (compute_bounds(x, "exact", iterations, margins="product") for x in (network, other))
     assert [layer.upper for layer in mine.layers] == [layer.upper for layer in theirs.layers]
     assert mine.margins.matrix == theirs.margins.matrix
     for name in INTERVALS:
@@ -473,8 +477,11 @@ def test_an_activation_enters_once_per_hidden_layer(
 ) -> None:
     weights = [layer.weights for layer in network.layers]
     constant = Fraction(1, 4) if activation == "sigmoid" else Fraction(1)
-    plain = compute_bounds(Network.of(weights, between="identity"), name, iterations)
-    found = compute_bounds(Network.of(weights, between=activation), name, iterations)
+    """Into the product of norms, that is, which knows nothing else of it."""
+    plain, found = (
+        compute_bounds(Network.of(weights, between=between), name, iterations, margins="product")
+        for between in ("identity", activation)
+    )
     factor = constant ** (len(weights) - 1)
     assert found.margins.matrix == tuple(tuple(x * factor for x in row) for row in plain.margins.matrix)
     assert [layer.upper for layer in found.layers] == [layer.upper for layer in plain.layers]

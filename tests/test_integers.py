@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from intervalcert.backends import integers
 from intervalcert.backends.exact import ExactMatrix, ExactScalar
 from intervalcert.backends.integers import Limbs, gram, matmul, product, python_integers
+from intervalcert.rational import float_enclosure
 
 BITS = integers._LIMB
 BORDERS = sorted(
@@ -300,7 +301,17 @@ def test_exact_matrices_of_limbs_and_of_integers_are_alike(rows, denominator, bi
         assert values(made.scaled(exponent)) == [x * Fraction(2) ** exponent for x in entries]
         assert values(made.divided(ExactScalar(Fraction(-3, 7)))) == [x / Fraction(-3, 7) for x in entries]
         assert values(made - plain) == [0] * len(entries)
-        assert values(made.row(0)) == entries[: len(rows[0])]
+        most, width = made.shape
+        back = np.arange(width)[::-1]
+        assert values(made.block(np.array([most - 1]), back)) == entries[-width:][::-1]
+        assert values(made.block(np.arange(most), np.array([0]))) == entries[::width]
+        assert values(made.weighted(np.full(most, -0.75), np.full(width, 2.0**-1074))) == [
+            x * Fraction(-3, 4) * Fraction(2) ** -1074 for x in entries
+        ]
+        assert values(made.positive_part()) == [max(x, Fraction(0)) for x in entries]
+        assert [[Fraction(x) for x in end.ravel()] for end in made.ends()] == [
+            [Fraction(x) for x in end] for end in zip(*(float_enclosure(x, x) for x in entries), strict=True)
+        ]
         moved, error = made.rounded(bits)
         assert values(moved) == grid
         assert error.value == sum((x - y) ** 2 for x, y in zip(entries, grid, strict=True))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from intervalcert.backends.generic import check_distinct
 from intervalcert.backends.integers import Integers, Limbs, gram, product, python_integers
 from intervalcert.errors import UnboundedError
 from intervalcert.protocol import Truth
@@ -145,6 +146,7 @@ class ExactMatrix:
         return Truth.of(proved=zero, refuted=not zero)
 
     def block(self, rows: Indices, columns: Indices) -> ExactMatrix:
+        check_distinct(rows, columns)
         return ExactMatrix(self.integers[rows[:, None], columns], self.denominator)
 
     def weighted(self, rows: Floats, columns: Floats) -> ExactMatrix:
@@ -158,6 +160,9 @@ class ExactMatrix:
     def positive_part(self) -> ExactMatrix:
         numerators = self.numerators
         return ExactMatrix(np.where(numerators > 0, numerators, 0), self.denominator)
+
+    def within(self, norm: Fraction) -> ExactMatrix:  # noqa: ARG002 - a point
+        return self
 
     def ends(self) -> tuple[Floats, Floats]:
         both = [

@@ -26,10 +26,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from intervalcert.backends.generic import check_distinct
 from intervalcert.errors import UnboundedError
 from intervalcert.machine import arithmetic_fault, product_fault
 from intervalcert.protocol import Truth
-from intervalcert.rational import RationalMatrix, dyadic_value, root_upper, round_down, round_up
+from intervalcert.rational import RationalMatrix, dyadic_value, float_enclosure, root_upper, round_down, round_up
 
 if TYPE_CHECKING:
     from intervalcert.protocol import Backend, Floats, Indices, Matrix, Scalar
@@ -179,9 +180,10 @@ class Float64Matrix:
     """{ (centre + D)·2^exponent : ||D||_F <= radius }. Immutable. The entries of the centre are finite.
 
     What is known of the norm of the centre travels along with it: `squares` and `norm` as in the properties below.
+    `_operator`, if known, restricts the set: to the members whose operator norm is at most that, times 2^exponent.
     """
 
-    __slots__ = ("_known_norm", "_known_squares", "centre", "exponent", "radius")
+    __slots__ = ("_known_norm", "_known_squares", "_operator", "centre", "exponent", "radius")
 
     def __init__(
         self,
@@ -195,6 +197,7 @@ class Float64Matrix:
             raise UnboundedError("the rounding errors of float64 have no finite bound here")
         self.centre, self.exponent, self.radius = centre, exponent, radius
         self._known_norm, self._known_squares = norm, squares
+        self._operator = math.inf
 
     def __repr__(self) -> str:
         return f"Float64Matrix({self.centre!r} * 2**{self.exponent}, radius {self.radius!r})"
@@ -279,8 +282,9 @@ class Float64Matrix:
 
     def __matmul__(self, other: Float64Matrix) -> Float64Matrix:
         made = self._product(self.centre, other.centre, other._norm, self.exponent + other.exponent)
-        # (A + D)(B + E) - AB = AE + DB + DE
-        spread = _plus(_times(self._norm, other.radius), _times(self.radius, _plus(other._norm, other.radius)))
+        # (A + D)(B + E) - AB = (A + D)E + DB, and ||(A + D)E||_F <= ||A + D||·||E||_F with the operator norm.
+        most = min(self._operator, _plus(self._norm, self.radius))
+        spread = _plus(_times(most, other.radius), _times(self.radius, other._norm))
         return made._widened(_plus(made.radius, spread))._on_scale()
 
     def gram(self) -> Float64Matrix:
@@ -347,7 +351,9 @@ class Float64Matrix:
         return Float64Matrix(self.centre * r, self.exponent + shift, radius, norm)._on_scale()
 
     def transposed(self) -> Float64Matrix:
-        return Float64Matrix(self.centre.T, self.exponent, self.radius, self._known_norm, self._known_squares)
+        made = Float64Matrix(self.centre.T, self.exponent, self.radius, self._known_norm, self._known_squares)
+        made._operator = self._operator
+        return made
 
     def scaled(self, exponent: int) -> Float64Matrix:
         known = self._known_norm, self._known_squares
@@ -376,6 +382,7 @@ class Float64Matrix:
         return Truth.of(proved=zero, refuted=self._least_norm() > self.radius)
 
     def block(self, rows: Indices, columns: Indices) -> Float64Matrix:
+        check_distinct(rows, columns)
         return Float64Matrix(self.centre[np.ix_(rows, columns)], self.exponent, self.radius)._on_scale()
 
     def weighted(self, rows: Floats, columns: Floats) -> Float64Matrix:
@@ -391,6 +398,12 @@ class Float64Matrix:
     def positive_part(self) -> Float64Matrix:
         # x -> max(x, 0) moves no two numbers further apart.
         return Float64Matrix(np.maximum(self.centre, 0.0), self.exponent, self.radius)._on_scale()
+
+    def within(self, norm: Fraction) -> Float64Matrix:
+        least = dyadic_value(1, self.exponent)
+        made = self._widened(self.radius)
+        made._operator = float_enclosure(norm / least, norm / least)[1]
+        return made
 
     def ends(self) -> tuple[Floats, Floats]:
         with np.errstate(over="ignore"):

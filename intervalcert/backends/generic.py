@@ -19,7 +19,7 @@ import numpy as np
 from intervalcert.protocol import Backend, Floats, Indices, S, Truth
 from intervalcert.rational import RationalMatrix, float_enclosure, sqrt_upper
 
-__all__ = ["GenericMatrix", "hull_of_roots", "rounding_error_squared"]
+__all__ = ["GenericMatrix", "check_distinct", "hull_of_roots", "rounding_error_squared"]
 
 
 def rounding_error_squared(backend: Backend[S], shape: tuple[int, int], bits: int) -> S:
@@ -29,6 +29,12 @@ def rounding_error_squared(backend: Backend[S], shape: tuple[int, int], bits: in
     """
     rows, columns = shape
     return backend.hull(Fraction(0), Fraction(rows * columns, 4 ** (bits + 1)))
+
+
+def check_distinct(rows: Indices, columns: Indices) -> None:
+    """Raises: ValueError for an index named twice (Matrix.block)."""
+    if len(set(rows.tolist())) < len(rows) or len(set(columns.tolist())) < len(columns):
+        raise ValueError("a block takes every row and column once")
 
 
 def hull_of_roots(x: S, backend: Backend[S]) -> S:
@@ -109,6 +115,7 @@ class GenericMatrix(Generic[S]):
         )
 
     def block(self, rows: Indices, columns: Indices) -> GenericMatrix[S]:
+        check_distinct(rows, columns)
         return GenericMatrix(self.backend, tuple(tuple(self.rows[i][j] for j in columns) for i in rows))
 
     def weighted(self, rows: Floats, columns: Floats) -> GenericMatrix[S]:
@@ -123,6 +130,9 @@ class GenericMatrix(Generic[S]):
 
     def positive_part(self) -> GenericMatrix[S]:
         return GenericMatrix(self.backend, tuple(tuple(_positive(x, self.backend) for x in row) for row in self.rows))
+
+    def within(self, norm: Fraction) -> GenericMatrix[S]:  # noqa: ARG002 - intervals have no use for it
+        return self
 
     def ends(self) -> tuple[Floats, Floats]:
         rows = [[float_enclosure(x.lower(), x.upper()) for x in row] for row in self.rows]

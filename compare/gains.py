@@ -1,0 +1,140 @@
+"""What the chain gains over the product of norms, and what it costs: margins, certificates, time.
+
+Models that were trained with the product in their loss leave little to gain; ordinary ones leave much. Both are shown.
+`best` must never be looser than the product: that is checked, without tolerance. (`chain` alone may be, by its slack.)
+Times are those of all bounds, as a ratio to those with margins by the product on the same number system: interleaved,
+the best of several, one thread. A ratio above 5 is marked.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from compare.bench import interleaved
+from compare.harness import Outcome, Setting, table
+from compare.subjects import Subject, ordinary, robust
+from intervalcert import Bounds, certify, compute_bounds
+from intervalcert.lipschitz import MarginMethod
+
+__all__ = ["COSTLY", "WAYS", "looser", "run"]
+
+WAYS: dict[str, tuple[MarginMethod, int]] = {
+    "product": ("product", 0),
+    "chain": ("chain", 0),
+    "best": ("best", 0),
+    "best, 10 rounds": ("best", 10),
+    "best, 50 rounds": ("best", 50),
+}
+"""(margins, effort)"""
+
+BACKENDS = {"float64": 7, "arb": 3, "exact": 3}
+"""How often each is timed."""
+
+COSTLY = 5.0
+"""What `best` may cost, as a multiple of the product."""
+
+
+def looser(found: Bounds, product: Bounds) -> list[str]:
+    """Margins above those of the product."""
+    return [
+        f"margin {i},{j} is looser than the product"
+        for i, (row, others) in enumerate(zip(found.margins.matrix, product.margins.matrix, strict=True))
+        for j, (x, y) in enumerate(zip(row, others, strict=True))
+        if x > y
+    ]
+
+
+def _ratios(found: Bounds, product: Bounds) -> list[float]:
+    """Of each pair's margin to that of the product, in order of size."""
+    pairs = [(i, j) for j in range(len(found.margins.matrix)) for i in range(j)]
+    both = ((found.margins.matrix[i][j], product.margins.matrix[i][j]) for i, j in pairs)
+    return sorted(float(x / y) for x, y in both if y)
+
+
+def _measured(subject: Subject, outcome: Outcome) -> dict[str, Any]:
+    logits = subject.logits
+    bounds = {way: compute_bounds(subject.network, "arb", margins=m, effort=e) for way, (m, e) in WAYS.items()}
+    ways: dict[str, Any] = {}
+    for way, found in bounds.items():
+        if WAYS[way][0] == "best":
+            outcome.violations += [f"{subject.name}, {way}: {wrong}" for wrong in looser(found, bounds["product"])]
+        ratios = _ratios(found, bounds["product"])
+        verdicts = certify(found, logits, subject.eps)
+        right = verdicts.argmax == subject.labels
+        ways[way] = {
+            "ratio": {"least": ratios[0], "median": median(ratios), "most": ratios[-1]},
+            "certified": int(verdicts.certified.sum()),
+            "certified_and_right": int((verdicts.certified & right).sum()),
+            "mean_radius": float(verdicts.radius.mean()),
+            "refused": list(found.margins.refused),
+        }
+    accuracy = float((np.argmax(logits, axis=1) == subject.labels).mean())
+    points = {"outputs": len(logits), "eps": subject.eps, "accuracy": accuracy}
+    return {"network": subject.name, **points, "ways": ways}
+
+
+def _timed(subject: Subject, short: bool) -> dict[str, dict[str, float]]:
+    """Seconds, by number system and way."""
+    found = {}
+    for backend, repeats in BACKENDS.items():
+
+        def task(way: str, backend: str = backend) -> object:
+            margins, effort = WAYS[way]
+            return compute_bounds(subject.network, backend, margins=margins, effort=effort)
+
+        tasks = {way: (lambda way=way, task=task: task(way)) for way in WAYS if way != "chain"}
+        found[backend] = interleaved(tasks, 2 if short else repeats)
+    return found
+
+
+# -- the run -----------------------------------------------------------------------------------------------------------
+
+
+def run(setting: Setting) -> Outcome:
+    outcome = Outcome("gains")
+    subjects = [*robust(setting, outcome), *ordinary(setting, outcome)]
+    outcome.data["networks"] = [
+        _measured(subject, outcome) | {"seconds": _timed(subject, setting.short)}
+        for subject in setting.progress(subjects, "gains", len(subjects))
+    ]
+    outcome.tables = _tables(outcome.data["networks"])
+    return outcome
+
+
+def _tables(rows: list[dict[str, Any]]) -> list[Any]:
+    columns = ("network", "margins", "of the product: median", "range", "certified", "and right", "mean radius")
+    gains = table("Margins by the chain, and what they certify", *columns)
+    for row in rows:
+        share = f"{row['network']}\n{row['accuracy']:.2%} right, eps {row['eps']}"
+        for way, found in row["ways"].items():
+            if way == "best":  # the chain, unless the range of that says otherwise
+                continue
+            ratio, count = found["ratio"], row["outputs"]
+            gains.add_row(
+                share,
+                way,
+                f"{ratio['median']:.4f}",
+                f"{ratio['least']:.4f} to {ratio['most']:.4f}",
+                f"{found['certified'] / count:.2%}",
+                f"{found['certified_and_right'] / count:.2%}",
+                f"{found['mean_radius']:.4f}",
+            )
+            share = ""
+        gains.add_section()
+    times = table("Time of all bounds", "network", "backend", "product, s", *(w for w in WAYS if w.startswith("best")))
+    for row in rows:
+        name = row["network"]
+        for backend, seconds in row["seconds"].items():
+            ratios = (seconds[way] / seconds["product"] for way in seconds if way != "product")
+            times.add_row(name, backend, f"{seconds['product']:.4f}", *(_ratio(x) for x in ratios))
+            name = ""
+        times.add_section()
+    times.caption = f"As multiples of the product's; beyond {COSTLY:.0f} with a *."
+    return [gains, times]
+
+
+def _ratio(ratio: float) -> str:
+    return f"{ratio:.2f}x{'*' if ratio > COSTLY else ''}"

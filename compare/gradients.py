@@ -1,0 +1,262 @@
+"""Every margin against gradients: where a network is differentiable, no bound may be below the norm of a gradient.
+
+A gradient of the lead of class j over class i is a lower bound of its Lipschitz constant that shares nothing with the
+way margins are found: no norm, no ellipsoid, no sector. It is evaluated with proof. Which neurons are active at a point
+is decided in exact rationals; a point at which one of them is neither is left out, and counted. With that pattern the
+network is linear around the point, and its Jacobian a product of matrices with some rows left out: an enclosure of it
+in float64 gives a lower bound of the norm of each difference of two of its rows. The sigmas of a chain are checked
+alike: along a direction, the values inside a layer may not change faster than they allow.
+
+Chains that are broken on purpose must be convicted by the same points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from compare.controls import GRADIENT_CONTROLS
+from compare.harness import Outcome, Setting, table
+from compare.subjects import Subject, ordinary, robust
+from intervalcert import Network
+from intervalcert.backends import get_backend
+from intervalcert.errors import InconclusiveError
+from intervalcert.layerwise import Plan
+from intervalcert.lipschitz import MarginPlan, Margins, network_bounds
+from intervalcert.protocol import Backend, Matrix
+from intervalcert.rational import RationalMatrix, sqrt_lower
+
+__all__ = [
+    "MARGINS",
+    "Steepest",
+    "active_neurons",
+    "gradient_squares_lower",
+    "inner_squares_lower",
+    "run",
+    "steepest",
+    "too_small",
+]
+
+Pair = tuple[int, int]
+Floats = npt.NDArray[np.float64]
+Signs = npt.NDArray[np.bool_]
+Integers = npt.NDArray[np.int64]
+
+MARGINS: dict[str, MarginPlan] = {
+    "product": MarginPlan("product"),
+    "chain": MarginPlan("chain"),
+    "chain, tuned": MarginPlan("chain", effort=10),
+    "best": MarginPlan("best", effort=10),
+}
+"""What is checked, on `exact`: no other number system gives less."""
+
+POINTS = 1_000
+
+
+# -- the truth ---------------------------------------------------------------------------------------------------------
+
+
+def active_neurons(network: Network, points: RationalMatrix) -> tuple[list[Signs], Signs]:
+    """Which neurons of each hidden layer are active at the points (columns), and where all of them are proved.
+
+    A neuron whose value before the activation is exactly zero is neither active nor not: there the network has a kink.
+    """
+    backend = get_backend("exact")
+    x = backend.matrix(points)
+    everywhere = backend.matrix(RationalMatrix.from_floats(np.ones((1, points.shape[1]))))
+    active, proved = [], np.ones(points.shape[1], dtype=bool)
+    for layer in network.layers[:-1]:
+        if layer.activation is None or layer.activation.name != "relu":
+            raise ValueError("gradients are found for ReLU networks")
+        z = backend.matrix(layer.weights) @ x
+        if layer.bias is not None:
+            z = z + backend.matrix(layer.bias) @ everywhere
+        lower, upper = z.ends()
+        active.append(lower > 0)
+        proved &= ((lower > 0) | (upper < 0)).all(axis=0)
+        x = z.positive_part()
+    return active, proved
+
+
+def gradient_squares_lower(
+    weights: Sequence[Matrix[Any]], masks: Sequence[Signs], pairs: Sequence[Pair]
+) -> Iterator[Fraction]:
+    """Lower bounds of ||∇(N_j - N_i)||² for the pairs (i, j), where just these neurons are active.
+
+    weights: enclosures of the layers' weights. Raises: InconclusiveError where an enclosure has no finite bounds.
+    """
+    jacobian = weights[-1]
+    ones = np.ones(jacobian.shape[0])
+    for w, mask in zip(reversed(weights[:-1]), reversed(masks), strict=True):
+        jacobian = jacobian.weighted(ones, mask.astype(float)) @ w
+    every = np.arange(jacobian.shape[1])
+    rows = [jacobian.block(np.array([k]), every) for k in range(jacobian.shape[0])]
+    for i, j in pairs:
+        yield (rows[j] - rows[i]).frobenius_squared().lower()
+
+
+def inner_squares_lower(
+    weights: Sequence[Matrix[Any]], masks: Sequence[Signs], direction: Matrix[Any]
+) -> Iterator[Fraction]:
+    """Lower bounds of ||J_l·x||²/||x||² for the Jacobians J_l of the hidden layers' values before the activation."""
+    length, one = direction.frobenius_squared().upper(), np.ones(1)
+    for w, mask in zip(weights[:-1], masks, strict=True):
+        direction = w @ direction
+        yield direction.frobenius_squared().lower() / length
+        direction = direction.weighted(mask.astype(float), one)
+
+
+def stretched(floats: Sequence[Floats], masks: Sequence[Signs]) -> Floats:
+    """A direction in which the last of those Jacobians stretches much: power iteration. Any direction would do."""
+    x: Floats = np.ones(floats[0].shape[1])
+    for _ in range(5):
+        for w, mask in zip(floats, (*masks[:-1], np.ones(len(floats[-1]))), strict=True):
+            x = (w @ x) * mask
+        for w, mask in zip(reversed(floats), (*reversed(masks[:-1]), np.ones(1)), strict=True):
+            x = (w.T @ x) * mask
+        largest = np.max(np.abs(x))
+        x = x / largest if largest else np.ones(len(x))
+    return x[:, None]
+
+
+@dataclass
+class Steepest:
+    """The largest lower bounds that were found, each with its point.
+
+    squares: of the squared norm of the gradient of each pair's lead. inner: of the squared stretch of the values of
+    each hidden layer. kinks: points left out because the network is not proved to be differentiable there.
+    """
+
+    points: int = 0
+    kinks: int = 0
+    inconclusive: int = 0
+    squares: dict[Pair, tuple[Fraction, int]] = field(default_factory=dict)
+    inner: dict[int, tuple[Fraction, int]] = field(default_factory=dict)
+
+    def take(self, squares: dict[Pair, Fraction], inner: Iterable[Fraction], point: int) -> None:
+        self.points += 1
+        nothing = Fraction(-1), -1
+        self.squares |= {pair: max(self.squares.get(pair, nothing), (s, point)) for pair, s in squares.items()}
+        self.inner |= {layer: max(self.inner.get(layer, nothing), (s, point)) for layer, s in enumerate(inner)}
+
+
+def steepest(
+    network: Network, numerators: Integers, unit: int, backend: Backend[Any], progress: Callable[..., Any] = iter
+) -> Steepest:
+    """Over all points (rows of integers over `unit`)."""
+    active, proved = active_neurons(network, RationalMatrix(numerators.T.astype(object), unit))
+    weights = [backend.matrix(layer.weights) for layer in network.layers]
+    floats = [layer.weights.near_floats().values for layer in network.layers[:-1]]
+    pairs = [(i, j) for j in range(network.outputs) for i in range(j)]
+    found = Steepest(kinks=int((~proved).sum()))
+    for point in progress(np.flatnonzero(proved).tolist()):
+        masks = [mask[:, point] for mask in active]
+        direction = backend.matrix(RationalMatrix.from_floats(stretched(floats, masks)))
+        try:
+            squares = dict(zip(pairs, gradient_squares_lower(weights, masks, pairs), strict=True))
+            inner = list(inner_squares_lower(weights, masks, direction))
+        except InconclusiveError:
+            found.inconclusive += 1
+            continue
+        found.take(squares, inner, point)
+    return found
+
+
+def too_small(margins: Margins, found: Steepest) -> list[str]:
+    """Margins and sigmas that are exceeded; exactly, without tolerance."""
+    wrong = [
+        f"margin {i},{j} is exceeded by the gradient at point {point}"
+        for (i, j), (square, point) in found.squares.items()
+        if margins.matrix[i][j] ** 2 < square
+    ]
+    return wrong + [
+        f"sigma of layer {layer} is exceeded at point {point}"
+        for layer, sigma in enumerate(margins.sigmas)
+        for square, point in [found.inner[layer]]
+        if sigma < square
+    ]
+
+
+def nearest(margins: Margins, found: Steepest) -> tuple[float, float | None]:
+    """The largest part of a margin that a gradient attains, and of the root of the last sigma that a stretch does."""
+    leads = ((square, margins.matrix[i][j] ** 2) for (i, j), (square, _) in found.squares.items())
+    last = len(margins.sigmas) - 1
+    inner = float(sqrt_lower(found.inner[last][0] / margins.sigmas[last], 64)) if margins.sigmas else None
+    return max(float(sqrt_lower(square / most, 64)) for square, most in leads if most), inner
+
+
+# -- the run -----------------------------------------------------------------------------------------------------------
+
+
+def run(setting: Setting) -> Outcome:
+    outcome = Outcome("gradients")
+    shown = table(
+        "The steepest gradient as a part of the margin, the largest stretch as a part of the last sigma's root",
+        *("network", "points", "left out", "product", "chain", "chain, tuned", "sigma"),
+    )
+    caught: dict[str, dict[str, int]] = {name: {} for name in GRADIENT_CONTROLS}
+    outcome.data["networks"] = []
+    for subject in (*robust(setting, outcome), *ordinary(setting, outcome)):
+        found = _steepest_of(setting, subject, _points(subject, 100 if setting.short else POINTS))
+        _check(subject, found, outcome, shown)
+        for name, broken in GRADIENT_CONTROLS.items():
+            caught[name][subject.name] = len(too_small(broken(subject.network).margins, found))
+    _controls(caught, outcome)
+    outcome.tables.insert(0, shown)
+    return outcome
+
+
+def _points(subject: Subject, count: int) -> Integers:
+    """The first test inputs; where there are fewer, others besides, drawn between the least and the largest of them."""
+    inputs = subject.numerators[:count]
+    missing = (count - len(inputs), inputs.shape[1])
+    drawn = np.random.default_rng(9).integers(inputs.min(), inputs.max() + 1, missing)
+    return np.concatenate([inputs, drawn])
+
+
+def _steepest_of(setting: Setting, subject: Subject, numerators: Integers) -> Steepest:
+    def progress(points: list[int]) -> Iterator[int]:
+        return setting.progress(points, f"gradients: {subject.name}", len(points))
+
+    return steepest(subject.network, numerators, subject.unit, get_backend("float64"), progress)
+
+
+def _check(subject: Subject, found: Steepest, outcome: Outcome, shown: Any) -> None:
+    if not found.points:
+        outcome.violations.append(f"{subject.name}: no gradient was found at any point")
+        return
+    rungs, plans = (get_backend("exact"),), [Plan("auto")] * len(subject.network.layers)
+    parts = {}
+    for name, margins in MARGINS.items():
+        bounds = network_bounds(subject.network, rungs, plans, margins=margins).margins
+        outcome.violations += [f"{subject.name}, {name}: {wrong}" for wrong in too_small(bounds, found)]
+        parts[name], inner = nearest(bounds, found)
+        if inner is not None:
+            parts["sigma"] = inner
+    left_out = found.kinks + found.inconclusive
+    shares = (f"{parts[name]:.6f}" for name in ("product", "chain", "chain, tuned", "sigma"))
+    shown.add_row(subject.name, str(found.points), str(left_out), *shares)
+    outcome.data["networks"].append(
+        {
+            "network": subject.name,
+            "points": found.points,
+            "at_a_kink": found.kinks,
+            "inconclusive": found.inconclusive,
+            "steepest_part_of": parts,
+        }
+    )
+
+
+def _controls(caught: dict[str, dict[str, int]], outcome: Outcome) -> None:
+    """How many bounds of each broken chain are exceeded; a control that is caught nowhere is a violation."""
+    shown = table("Negative controls: margins and sigmas exceeded", "network", *caught)
+    for network in next(iter(caught.values())):
+        shown.add_row(network, *(str(counts[network]) for counts in caught.values()))
+    outcome.violations += [f"the control '{name}' was not caught" for name in caught if not any(caught[name].values())]
+    outcome.data["controls"] = caught
+    outcome.tables.append(shown)

@@ -1,0 +1,82 @@
+"""The network itself, over the reals: enclosures of what every layer computes at given inputs.
+
+The same law as everywhere: each value found contains the one that exact arithmetic gives. Nobody's float logits are
+trusted. Only piecewise linear activations are evaluated: those that `Activation.hinges` describes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from intervalcert.activations import Hinges
+from intervalcert.errors import InputError
+from intervalcert.network import Network
+from intervalcert.protocol import Backend, Matrix
+from intervalcert.rational import RationalMatrix
+
+__all__ = ["Evaluator", "check_evaluable"]
+
+
+def check_evaluable(network: Network) -> None:
+    """Raises: InputError if an activation cannot be evaluated here."""
+    for index, layer in enumerate(network.layers):
+        if layer.activation is not None and layer.activation.hinges is None:
+            raise InputError(
+                f"layer {index}: the activation {layer.activation.name!r} is not piecewise linear, and only such ones "
+                "are evaluated at an input (relu, leaky_relu:SLOPE, hard_tanh, identity): certify given logits instead"
+            )
+
+
+class Evaluator:
+    """A network on one number system, its weights converted once."""
+
+    def __init__(self, network: Network, norms: Sequence[Fraction], backend: Backend[Any]) -> None:
+        """Requires: `norms` are upper bounds of the layers' operator norms."""
+        check_evaluable(network)
+        self.network, self.backend = network, backend
+        layers = zip(network.layers, norms, strict=True)
+        self.weights = [backend.matrix(layer.weights).within(norm) for layer, norm in layers]
+        self._biases = [None if layer.bias is None else backend.matrix(layer.bias) for layer in network.layers]
+
+    def before_activations(self, inputs: RationalMatrix) -> list[Matrix[Any]]:
+        """W·x + b of each layer, the last one the logits; one column per column of `inputs`.
+
+        Guarantees: each encloses the exact one.
+        """
+        count = inputs.shape[1]
+        value = self.backend.matrix(inputs)
+        found: list[Matrix[Any]] = []
+        for layer, weights, bias in zip(self.network.layers, self.weights, self._biases, strict=True):
+            value = weights @ value
+            if bias is not None:
+                value = value + (bias if count == 1 else bias @ self._filled(1, count, Fraction(1)))
+            found.append(value)
+            if layer.activation is not None and layer.activation.hinges is not None:
+                value = self._bent(value, layer.activation.hinges)
+        return found
+
+    def _bent(self, x: Matrix[Any], function: Hinges) -> Matrix[Any]:
+        """The piecewise linear function, entry by entry."""
+        parts: list[Matrix[Any]] = []
+        if function.slope:
+            parts.append(self._times(x, function.slope))
+        for weight, kink in function.hinges:
+            moved = x if not kink else x - self._filled(*x.shape, kink)
+            parts.append(self._times(moved.positive_part(), weight))
+        if function.offset or not parts:
+            parts.append(self._filled(*x.shape, function.offset))
+        total = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        return total
+
+    def _times(self, x: Matrix[Any], factor: Fraction) -> Matrix[Any]:
+        return x if factor == 1 else x.times(self.backend.scalar(factor))
+
+    def _filled(self, rows: int, columns: int, value: Fraction) -> Matrix[Any]:
+        numerators = np.full((rows, columns), value.numerator, dtype=object)
+        return self.backend.matrix(RationalMatrix(numerators, value.denominator))

@@ -1,0 +1,375 @@
+"""Local refinement: with the input v known, only differences from v matter, and the sectors of activations shrink.
+
+The chain of ellipsoids as in `chain`, with q = eps²: all u with ||u - v|| <= eps have Δ_0 = u - v in E(I, eps²), and
+each layer takes E(P, eps²) to E(S, eps²), S = WPWᵀ, and to E(P', eps²). What is new:
+
+* A neuron's inner value changes by |δ_k| <= b_k for any b_k >= eps·sqrt(S_kk) (take d = e_k). With its value z_k at v
+  enclosed by a rigorous forward pass, `sectors` gives the interval of its difference quotients from v.
+* A neuron whose quotient can only be 0 does not change at all: its row and column are left out.
+* A second chain may use the b_k of a first one that was proved, where they are smaller: each of them is a fact.
+
+At the end the lead y_j - y_i at u is that at v up to dᵀΔ, d = W_n[j] - W_n[i], |dᵀΔ| <= eps·sqrt(dᵀPd). So j wins at
+every such u, with no tie, if for every other class i the lead at v is positive and its square exceeds eps²·dᵀPd.
+
+Floats guess everything, first with the multipliers v_k² = c·ρ_k/sqrt(S_kk), where ||VSV|| ~ 0.4, then with better ones
+(`multipliers`) for the class that is nearest to winning. Only a guess that promises success is proved.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from intervalcert.activations import Hinges
+from intervalcert.ellipsoids import Lifted, Sector, Step, guess_step, point, prove_below, prove_step
+from intervalcert.errors import InconclusiveError, UndecidedError
+from intervalcert.forward import Evaluator, check_evaluable
+from intervalcert.multipliers import improved_weights
+from intervalcert.network import Network
+from intervalcert.protocol import Backend, Floats, Indices, Matrix
+from intervalcert.rational import RationalMatrix, dyadic_value
+from intervalcert.sectors import holds_sector, is_within_reach, sector_around
+
+__all__ = ["DEFAULT_EFFORT", "LocalCertifier", "LocalVerdict"]
+
+DEFAULT_EFFORT = 10
+"""Rounds of better multipliers. Most of the gain comes with the first three."""
+
+_ROOM = 2.0**-30
+"""Reaches are guessed larger by this part, values smaller: more than enclosures are wide."""
+
+_NORM = 0.4
+_PROMISING = 1 + 2.0**-20
+_HOPELESS = 0.75
+"""A lead over eps times its slope: from here on a guess is worth a proof; below this no multipliers will help."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Link:
+    """What floats guess for one hidden layer: which neurons are kept, S from above, and the step; as in `chain`.
+
+    reach, sector: of all neurons; those that are not kept have an empty sector. exponent: P' is on the scale
+    2^exponent of P.
+    """
+
+    kept: Indices
+    reach: Floats
+    sector: Sector
+    s: Lifted
+    step: Step
+    exponent: int
+
+
+@dataclass(frozen=True)
+class LocalVerdict:
+    """promise: the least lead over eps times its slope, as floats have it; beyond 1 was tried to be proved."""
+
+    certified: bool
+    promise: float
+    winner: int = 0
+    computed_by: str = ""
+
+
+class LocalCertifier:
+    """Tries to certify single inputs of one network on a ladder of number systems."""
+
+    def __init__(self, network: Network, norms: Sequence[Fraction], rungs: Sequence[Backend[Any]]) -> None:
+        """Requires: `norms` are upper bounds of the layers' operator norms.
+
+        Raises: InputError if an activation is not piecewise linear.
+        """
+        check_evaluable(network)
+        self._network, self._norms, self._rungs = network, norms, rungs
+        self._near = [layer.weights.near_floats() for layer in network.layers]
+        self._provers: dict[Backend[Any], _Prover] = {}
+        first = self._near[0].values
+        self._first = first @ first.T
+
+    def certify(self, x: RationalMatrix, eps: Fraction, effort: int = DEFAULT_EFFORT) -> LocalVerdict:
+        """x: the input, one column. `certified` only if it is proved that every u within eps has the winner of x."""
+        guessed = _Floats(self._network, self._near, self._first, x, eps)
+        try:
+            promise, chains = guessed.search(effort)
+        except (np.linalg.LinAlgError, FloatingPointError):
+            return LocalVerdict(False, 0.0)
+        if promise < _PROMISING:
+            return LocalVerdict(False, promise)
+        for backend in self._rungs:
+            try:
+                if backend not in self._provers:
+                    self._provers[backend] = _Prover(self._network, self._norms, backend)
+                if self._provers[backend].proves(chains, x, eps, guessed.winner):
+                    return LocalVerdict(True, promise, guessed.winner, backend.name)
+            except InconclusiveError:
+                continue
+        return LocalVerdict(False, promise)
+
+
+def _hinges(network: Network) -> list[Hinges]:
+    return [layer.activation.hinges for layer in network.layers if layer.activation and layer.activation.hinges]
+
+
+# -- guessing --------------------------------------------------------------------------------------------------------
+
+
+class _Floats:
+    """The search for a good chain at one point, in floats."""
+
+    def __init__(self, network: Network, near: Sequence[Any], first: Floats, x: RationalMatrix, eps: Fraction) -> None:
+        self._near, self._first, self._eps = near, first, float(eps)
+        self._hinges = _hinges(network)
+        start = x.near_floats()
+        value = np.ldexp(start.values[:, 0], start.exponent)
+        self._inner: list[Floats] = []
+        with np.errstate(over="raise", invalid="raise"):
+            for layer, weights in zip(network.layers, near, strict=True):
+                value = np.ldexp(weights.values @ value, weights.exponent)
+                if layer.bias is not None:
+                    bias = layer.bias.near_floats()
+                    value = value + np.ldexp(bias.values[:, 0], bias.exponent)
+                self._inner.append(value)
+                if layer.activation is not None and layer.activation.hinges is not None:
+                    value = _bent(value, layer.activation.hinges)
+        self.winner = int(np.argmax(self._inner[-1]))
+        self._leads = np.delete(self._inner[-1][self.winner] - self._inner[-1], self.winner)
+        last = np.ldexp(near[-1].values, near[-1].exponent)
+        self._directions = np.delete(last[self.winner] - last, self.winner, axis=0).T
+
+    def search(self, effort: int) -> tuple[float, list[list[_Link]]]:
+        """The best promise, and the chains to be proved for it: the last one gives the slopes."""
+        if not self._hinges or not (self._leads > 0).all():
+            return 0.0, []  # of a single layer the margins are exact already
+        first = self._chain(None, None)
+        best, worst = self._promise(first)
+        chains = [first]
+        if best >= _PROMISING or best < _HOPELESS:
+            return best, chains
+        reaches = [link.reach for link in first]
+        now, links = self._multipliers(first), first
+        for _ in range(effort):
+            moved = self._moved(links, now, worst, reaches)
+            if moved is None:
+                break
+            links, now = moved
+            found, worst = self._promise(links)
+            if found > best:
+                best, chains = found, [first, links]
+            if best >= _PROMISING:
+                break
+        return best, chains
+
+    def _promise(self, links: list[_Link]) -> tuple[float, int]:
+        """The least lead over eps times its slope, and whose it is."""
+        last = links[-1]
+        if not len(last.kept):
+            return math.inf, 0
+        d = self._directions[last.kept]
+        scale = np.sqrt(np.ldexp(1.0, sum(link.exponent for link in links)))
+        slopes = np.sqrt(np.maximum((d * (last.step.after @ d)).sum(axis=0), 0.0)) * scale
+        quotients = self._leads / np.maximum(self._eps * slopes, 1e-300)
+        worst = int(np.argmin(quotients))
+        return float(quotients[worst]), worst
+
+    def _multipliers(self, links: list[_Link]) -> list[Floats]:
+        """w⁻² of each neuron, in the scale of the network; 0 where there is none."""
+        found, exponent = [], 0
+        for link in links:
+            exponent += link.exponent
+            made, w = np.zeros(len(link.reach)), link.step.w
+            made[link.kept] = np.ldexp(np.where(w > 0, 1.0, 0.0), -exponent) / np.where(w > 0, w * w, 1.0)
+            found.append(made)
+        return found
+
+    def _moved(
+        self, links: list[_Link], now: list[Floats], worst: int, reaches: list[Floats]
+    ) -> tuple[list[_Link], list[Floats]] | None:
+        """A chain with better multipliers; with less of a change while K is not positive definite."""
+        before = [np.arange(self._near[0].values.shape[1]), *(link.kept for link in links)]
+        chosen = zip(self._near, links, before, strict=False)
+        blocks = [near.values[np.ix_(link.kept, kept)] for near, link, kept in chosen]
+        d = self._directions[links[-1].kept][:, [worst]]
+        factors = improved_weights([link.step for link in links], blocks, d)
+        for part in (1.0, 0.5, 0.25):
+            wanted = [x.copy() for x in now]
+            for made, link, factor in zip(wanted, links, factors, strict=True):
+                made[link.kept] *= factor ** (2 * part)
+            try:
+                found = self._chain(wanted, reaches)
+            except (np.linalg.LinAlgError, FloatingPointError):
+                continue
+            return (found, wanted) if len(found) == len(links) else None
+        return None
+
+    def _chain(self, multipliers: list[Floats] | None, reaches: list[Floats] | None) -> list[_Link]:
+        """A chain; shorter than the network if from some layer on nothing can change."""
+        links: list[_Link] = []
+        total = 0
+        for index, function in enumerate(self._hinges):
+            near = self._near[index]
+            with np.errstate(over="raise", invalid="raise", divide="raise"):
+                if links:
+                    w = near.values[:, links[-1].kept]
+                    s = w @ links[-1].step.after @ w.T
+                else:
+                    s = self._first
+                diagonal = np.maximum(s.diagonal(), 0.0)
+                power = math.frexp(max(float(diagonal.max()), 2.0**-900))[1]
+                exponent = power + 2 * near.exponent
+                scale = np.sqrt(np.ldexp(1.0, total + exponent))
+                s, diagonal = np.ldexp(s, -power), np.ldexp(diagonal, -power)
+                unsure = float(np.linalg.norm(s)) * len(s) * _ROOM / 2**10
+                reach = self._eps * np.sqrt(diagonal + unsure) * scale * (1 + _ROOM)
+                if reaches is not None:
+                    reach = np.minimum(reach, reaches[index])
+                sector = self._sector(index, function, reach)
+                kept = np.flatnonzero((sector.middle != 0) | (sector.spread > 0))
+                if not len(kept):
+                    links.append(_still(reach, sector))
+                    return links
+                inner = Sector(sector.middle[kept], sector.spread[kept])
+                lifted = Lifted.guess(s[np.ix_(kept, kept)])
+                if multipliers is None:
+                    v = _first_weights(lifted.above, inner.spread)
+                else:
+                    known = multipliers[index][kept]
+                    usual = float(np.median(known[known > 0])) if (known > 0).any() else 1.0
+                    v = inner.spread * np.sqrt(np.where(known > 0, known, usual)) * scale
+                step = guess_step(lifted.above, inner, v)
+            links.append(_Link(kept, reach, sector, lifted, step, exponent))
+            total += exponent
+        return links
+
+    def _sector(self, index: int, function: Hinges, reach: Floats) -> Sector:
+        """Around values that are only known up to a little."""
+        z = self._inner[index]
+        unsure = np.abs(z) * _ROOM + float(np.max(np.abs(z))) * _ROOM / 8
+        return sector_around(function, z - unsure, z + unsure, reach)
+
+
+def _still(reach: Floats, sector: Sector) -> _Link:
+    """The end of a chain beyond which nothing changes."""
+    nothing = np.zeros(0)
+    empty = np.zeros((0, 0))
+    step = Step(Sector(nothing, nothing), nothing, nothing, empty, empty, empty, empty, 0.0, 0.0, empty)
+    return _Link(np.zeros(0, dtype=np.intp), reach, sector, Lifted(empty, empty, 0.0), step, 0)
+
+
+def _first_weights(s: Floats, spread: Floats) -> Floats:
+    """v² = c·ρ/sqrt(S_kk) with ||VSV|| ~ 0.4."""
+    v: Floats = np.sqrt(spread / np.sqrt(np.maximum(s.diagonal(), 2.0**-100)))
+    x = v.copy()
+    norm = 1.0
+    for _ in range(12):  # power iteration: a guess is enough
+        size = float(np.linalg.norm(x))
+        if not size:
+            return v
+        x = v * (s @ (v * (x / size)))
+        norm = float(np.linalg.norm(x))
+    return v * math.sqrt(_NORM / max(norm, 2.0**-500))
+
+
+def _bent(x: Floats, function: Hinges) -> Floats:
+    total = float(function.offset) + float(function.slope) * x
+    for weight, kink in function.hinges:
+        total = total + float(weight) * np.maximum(x - float(kink), 0.0)
+    return total
+
+
+# -- proving ---------------------------------------------------------------------------------------------------------
+
+
+class _Prover:
+    """One number system, with what all points share."""
+
+    def __init__(self, network: Network, norms: Sequence[Fraction], backend: Backend[Any]) -> None:
+        self._network, self._backend = network, backend
+        self._hinges = _hinges(network)
+        self._evaluator = Evaluator(network, norms, backend)
+        first = self._evaluator.weights[0]
+        self._first = first @ first.transposed()
+        self._slopes: dict[int, Matrix[Any]] = {}
+        self._pairs: dict[int, Matrix[Any]] = {}
+
+    def proves(self, chains: list[list[_Link]], x: RationalMatrix, eps: Fraction, winner: int) -> bool:
+        """Whether the winner of x wins within eps. Raises: InconclusiveError if a guess is not proved here."""
+        *inner, logits = self._evaluator.before_activations(x)
+        ends = [value.ends() for value in inner]
+        if not all(np.isfinite(end).all() for pair in ends for end in pair):
+            raise UndecidedError("values beyond the floats")
+        known: list[Floats] | None = None
+        for links in chains[:-1]:
+            self._prove(links, ends, eps, known)
+            known = [link.reach for link in links]
+        p, kept, exponent = self._prove(chains[-1], ends, eps, known)
+        leads, slopes = self._against(winner)
+        low = (leads @ logits).ends()[0][:, 0]
+        if p is None:
+            return bool((low > 0).all())
+        d = slopes.block(np.arange(slopes.shape[0]), kept)
+        squares = (d @ p @ d.transposed()).ends()[1].diagonal()
+        limit = eps**2 * dyadic_value(1, exponent)
+        return all(
+            lead > 0 and math.isfinite(square) and Fraction(lead) ** 2 > limit * Fraction(max(square, 0.0))
+            for lead, square in zip(low.tolist(), squares.tolist(), strict=True)
+        )
+
+    def _against(self, winner: int) -> tuple[Matrix[Any], Matrix[Any]]:
+        """The matrix that takes logits to the leads of the winner over the others, and its product with the weights."""
+        if winner not in self._slopes:
+            weights = self._network.layers[-1].weights
+            unit = np.eye(self._network.outputs, dtype=np.int64)
+            self._pairs[winner] = self._backend.matrix(
+                RationalMatrix.from_floats(np.delete(unit[winner] - unit, winner, axis=0))
+            )
+            numerators = np.delete(weights.numerators[winner] - weights.numerators, winner, axis=0)
+            self._slopes[winner] = self._backend.matrix(RationalMatrix(numerators, weights.denominator))
+        return self._pairs[winner], self._slopes[winner]
+
+    def _prove(
+        self, links: list[_Link], ends: list[tuple[Floats, Floats]], eps: Fraction, known: list[Floats] | None
+    ) -> tuple[Matrix[Any] | None, Indices, int]:
+        """P at the end of a chain, the neurons that it is of, and its scale; None if nothing can change there.
+
+        Raises: UndecidedError unless every step is proved.
+        """
+        backend = self._backend
+        before: Matrix[Any] | None = None
+        kept: Indices = np.zeros(0, dtype=np.intp)
+        total = 0
+        for index, link in enumerate(links):
+            if before is None:
+                s = self._first
+            else:
+                w = self._evaluator.weights[index]
+                w = w.block(np.arange(w.shape[0]), kept)
+                s = w @ before @ w.transposed()
+            s = s.scaled(-link.exponent)
+            total += link.exponent
+            proved = is_within_reach(link.reach, s.ends()[1].diagonal(), eps**2 * dyadic_value(1, total))
+            if known is not None:
+                proved |= link.reach >= known[index]
+            if not proved.all():
+                raise UndecidedError("a neuron may change by more than was guessed")
+            low, high = (end[:, 0] for end in ends[index])
+            if not holds_sector(self._hinges[index], low, high, link.reach, link.sector):
+                raise UndecidedError("a sector is not proved to hold all slopes")
+            kept = link.kept
+            left_out = np.delete(np.arange(len(low)), kept)
+            if link.sector.middle[left_out].any() or link.sector.spread[left_out].any():
+                raise UndecidedError("a neuron that may change was left out")
+            if not len(kept):
+                return None, kept, total
+            if (link.step.sector.middle != link.sector.middle[kept]).any() or (
+                link.step.sector.spread != link.sector.spread[kept]
+            ).any():
+                raise UndecidedError("a step is of another sector")
+            prove_step(link.step, prove_below(s.block(kept, kept), link.s, backend), backend)
+            before = point(link.step.after, backend)
+        if len(links) != len(self._hinges) or before is None:
+            raise UndecidedError("a chain that ends too early")
+        return before, kept, total

@@ -106,9 +106,11 @@ def _scaled(vectors: Floats, length: float) -> Floats:
 
 
 def exact_logits(network: Network, x: Sequence[Fraction]) -> list[Fraction]:
-    """The real-number network at x, in rationals."""
+    """The real-number network at x, in rationals; for ReLU networks without biases, as the attack's floats are."""
     values = list(x)
     for layer in network.layers:
+        if layer.bias is not None or (layer.activation is not None and layer.activation.name != "relu"):
+            raise ValueError("only ReLU networks without biases are attacked")
         w = layer.weights
         sums = [sum(n * v for n, v in zip(row, values, strict=True)) / w.denominator for row in w.numerators.tolist()]
         values = sums if layer.activation is None else [max(v, Fraction(0)) for v in sums]

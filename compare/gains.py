@@ -8,6 +8,7 @@ the best of several, one thread. A ratio above 5 is marked.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
@@ -30,8 +31,8 @@ WAYS: dict[str, tuple[MarginMethod, int]] = {
 }
 """(margins, effort)"""
 
-BACKENDS = {"float64": 7, "arb": 3, "exact": 3}
-"""How often each is timed."""
+BACKENDS = {"float64": 9, "arb": 4, "exact": 4}
+"""How often the product and `best` are timed; tuned ones are timed once, on float64 thrice."""
 
 COSTLY = 5.0
 """What `best` may cost, as a multiple of the product."""
@@ -78,15 +79,17 @@ def _measured(subject: Subject, outcome: Outcome) -> dict[str, Any]:
 
 def _timed(subject: Subject, short: bool) -> dict[str, dict[str, float]]:
     """Seconds, by number system and way."""
+
+    def task(backend: str, way: str) -> Callable[[], object]:
+        margins, effort = WAYS[way]
+        return lambda: compute_bounds(subject.network, backend, margins=margins, effort=effort)
+
     found = {}
     for backend, repeats in BACKENDS.items():
-
-        def task(way: str, backend: str = backend) -> object:
-            margins, effort = WAYS[way]
-            return compute_bounds(subject.network, backend, margins=margins, effort=effort)
-
-        tasks = {way: (lambda way=way, task=task: task(way)) for way in WAYS if way != "chain"}
-        found[backend] = interleaved(tasks, 2 if short else repeats)
+        plain = {way: task(backend, way) for way in ("product", "best")}
+        tuned = {way: task(backend, way) for way, (_, effort) in WAYS.items() if effort}
+        seconds = interleaved(plain, 2 if short else repeats)
+        found[backend] = seconds | interleaved(tuned, 3 if backend == "float64" and not short else 1)
     return found
 
 

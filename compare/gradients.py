@@ -196,7 +196,7 @@ def nearest(margins: Margins, found: Steepest) -> tuple[float, float | None]:
 def run(setting: Setting) -> Outcome:
     outcome = Outcome("gradients")
     shown = table(
-        "The steepest gradient as a part of the margin, the largest stretch as a part of the last sigma's root",
+        "Steepest gradients as parts of margins, and of the last sigma's root",
         *("network", "points", "left out", "product", "chain", "chain, tuned", "sigma"),
     )
     caught: dict[str, dict[str, int]] = {name: {} for name in GRADIENT_CONTROLS}

@@ -28,8 +28,10 @@ _HOMES = {
     "audit": "api",
     "certified_radius": "api",
     "certify": "api",
+    "certify_deployed": "api",
     "certify_inputs": "api",
     "compute_bounds": "api",
+    "evaluate": "api",
     "load_bounds": "artifacts",
     "load_model": "loaders",
     "save_bounds": "artifacts",
@@ -49,15 +51,25 @@ __all__ = [
     "audit",
     "certified_radius",
     "certify",
+    "certify_deployed",
     "certify_inputs",
     "compute_bounds",
+    "evaluate",
     "load_bounds",
     "load_model",
     "save_bounds",
 ]
 
 if TYPE_CHECKING:
-    from intervalcert.api import audit, certified_radius, certify, certify_inputs, compute_bounds
+    from intervalcert.api import (
+        audit,
+        certified_radius,
+        certify,
+        certify_deployed,
+        certify_inputs,
+        compute_bounds,
+        evaluate,
+    )
     from intervalcert.artifacts import Bounds, load_bounds, save_bounds
     from intervalcert.auditing import AuditReport
     from intervalcert.bulk import Verdicts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -14,17 +14,30 @@ from intervalcert.auditing import AuditReport, audit_bounds, check_same_model
 from intervalcert.backends import DEFAULT_PREC, get_backend, ladder
 from intervalcert.batch import certify_all, outputs_of, rows_of
 from intervalcert.bulk import BulkCertifier, Radii, Rows, Verdicts
+from intervalcert.deployed import as_deployed
 from intervalcert.errors import InputError, UsageError
+from intervalcert.formats import get_format
 from intervalcert.forward import check_evaluable
-from intervalcert.inputs import Task, blocks_of, judge_all
+from intervalcert.inputs import Evaluation, LogitCertifier, Task, blocks_of, evaluations, judge_all
 from intervalcert.layerwise import NormMethod, Plan
-from intervalcert.lipschitz import MAX_EFFORT, MarginMethod, MarginPlan, network_bounds
+from intervalcert.lipschitz import MAX_EFFORT, MarginMethod, MarginPlan, layer_bounds, network_bounds
 from intervalcert.local import DEFAULT_EFFORT
 from intervalcert.network import Network
 from intervalcert.norms import Iterations
-from intervalcert.rational import as_fraction, plain_array
+from intervalcert.rational import RationalVector, as_fraction, float_enclosure, plain_array
 
-__all__ = ["audit", "bulk_certifier", "certified_radius", "certify", "certify_inputs", "compute_bounds", "input_task"]
+__all__ = [
+    "audit",
+    "bulk_certifier",
+    "certified_radius",
+    "certify",
+    "certify_deployed",
+    "certify_inputs",
+    "compute_bounds",
+    "evaluate",
+    "evaluate_table",
+    "input_task",
+]
 
 Radius = str | int | float | Fraction
 
@@ -109,10 +122,11 @@ def certify_inputs(
     bounds: Bounds | None = None,
     local: bool = True,
     effort: int = DEFAULT_EFFORT,
+    deployed: str = "real",
     scale: Radius | None = None,
     jobs: int = 1,
 ) -> Verdicts:
-    """A verdict for each input: does every input within L2 distance eps of it have the same winner, over the reals?
+    """A verdict for each input: does every input within L2 distance eps of it have the same winner?
 
     Guarantees: `certified` only if that is proved. The logits are enclosed by a rigorous forward pass; nobody's float
     logits are used.
@@ -123,28 +137,98 @@ def certify_inputs(
         local: try again, at the input itself, what the bounds leave open (some milliseconds an input, more for those
             that come close).
         effort: rounds of the search for each of them.
+        deployed: which network that is: ``real``, the function over the reals; or ``float32``, ``float16``,
+            ``bfloat16``, ``float64``: the program in that format, its weights rounded to it, with any order of
+            summation, for all inputs within eps that the format can represent (see `deployed`).
         scale: what every number is multiplied with, exactly, such as "1/255"; needed for integers.
         jobs: processes to work in.
     """
-    rows = rows_of(inputs)
-    if rows is None:
-        exact = outputs_of(inputs).rows
-        rows = Rows(np.zeros((len(exact), len(exact[0]))), None, lambda row, _: exact[row])
-    rows = replace(rows, what="the inputs")
-    task = input_task(network, bounds or compute_bounds(network, "float64"), effort if local else None)
+    rows = replace(_table(inputs), what="the inputs")
+    task = input_task(network, bounds, effort if local else None, deployed)
     factor = None if scale is None else as_fraction(scale)
     blocks = blocks_of(rows, network.inputs, factor, _radii(eps, len(rows)))
     return Verdicts.of([verdict for _, some in judge_all(task, blocks, jobs) for verdict in some])
 
 
-def input_task(network: Network, bounds: Bounds, effort: int | None) -> Task:
-    """What `inputs` needs to know. Raises: InputError if the bounds are of another model."""
-    check_same_model(bounds, network)
+def input_task(network: Network, bounds: Bounds | None, effort: int | None, deployed: str = "real") -> Task:
+    """What `inputs` needs to know; bounds are computed if there are none.
+
+    Raises: InputError if the bounds are of another model, or of weights that are rounded when deployed.
+    """
     check_evaluable(network)
     if effort is not None and (type(effort) is not int or not 0 <= effort <= MAX_EFFORT):
         raise UsageError(f"an effort of {effort!r}: choose 0..{MAX_EFFORT} rounds")
+    form = None if deployed == "real" else get_format(deployed)
+    run = network if form is None else as_deployed(network, form)
+    if bounds is None:
+        bounds = compute_bounds(run, "float64")
+    else:
+        check_same_model(bounds, network)
+        if [layer.weights for layer in run.layers] != [layer.weights for layer in network.layers]:
+            raise InputError(
+                f"the bounds are of weights that are not {deployed} numbers, but rounded when they are deployed: leave "
+                "the bounds out, and those of the rounded weights are computed"
+            )
     norms = tuple(layer.upper for layer in bounds.layers)
-    return Task(network, norms, bounds.margins.matrix, ladder("float64"), effort)
+    return Task(run, norms, bounds.margins.matrix, ladder("float64"), effort, form, bounds.margins.sigmas)
+
+
+def certify_deployed(
+    network: Network,
+    outputs: npt.ArrayLike,
+    eps: Radius | Sequence[Radius] | npt.NDArray[np.floating],
+    *,
+    deployed: str,
+    input_norm: Radius,
+    bounds: Bounds | None = None,
+) -> Verdicts:
+    """A verdict for each output of a program in floats, whose input is only known to have at most some norm.
+
+    Guarantees: `certified` only if it is proved, for every input v of at most that norm at which the program (or the
+    network over the reals) gives these logits, that the program keeps its winner for all inputs within eps of v that
+    the format can represent. The worst case over all such v: from inputs, `certify_inputs` proves more.
+    """
+    rows = _table(outputs)
+    certifier = LogitCertifier(input_task(network, bounds, None, deployed), as_fraction(input_norm))
+    return certifier.verdicts(rows, _radii(eps, len(rows)))
+
+
+def _table(values: npt.ArrayLike) -> Rows:
+    """An array, or a list whose numbers are read one by one."""
+    rows = rows_of(values)
+    if rows is not None:
+        return rows
+    exact = outputs_of(values).rows
+
+    def exactly(row: int, columns: Sequence[int]) -> RationalVector:
+        return RationalVector(tuple(exact[row].numerators[column] for column in columns), exact[row].denominator)
+
+    near = [[float_enclosure(x, x)[0] for x in (Fraction(n, row.denominator) for n in row.numerators)] for row in exact]
+    return Rows(np.array(near, dtype=np.float64), None, exactly)
+
+
+def evaluate(
+    network: Network, inputs: npt.ArrayLike, *, scale: Radius | None = None, backend: str = "float64"
+) -> Evaluation:
+    """Enclosures of what every layer of the network over the reals computes at each input.
+
+    Guarantees: lower[l][r, k] <= (W·h + b)_k of layer l at input r <= upper[l][r, k]; the last layer's are the logits.
+    """
+    rows = replace(_table(inputs), what="the inputs")
+    factor = None if scale is None else as_fraction(scale)
+    return Evaluation.joined([found for found, _ in evaluate_table(network, [rows], factor, backend)])
+
+
+def evaluate_table(
+    network: Network, chunks: Iterable[Rows], scale: Fraction | None, backend: str
+) -> Iterator[tuple[Evaluation, int]]:
+    """The enclosures of a table of inputs, block by block, each with its part of the work."""
+    check_evaluable(network)
+    plans = [Plan("auto")] * len(network.layers)
+    norms = tuple(bound.upper for bound in layer_bounds(network, ladder("float64"), plans))
+    nothing = Radii.all_equal(Fraction(0))
+    blocks = (block for rows in chunks for block in blocks_of(rows, network.inputs, scale, nothing))
+    return evaluations(network, norms, ladder(backend), blocks)
 
 
 def certified_radius(bounds: Bounds, outputs: npt.ArrayLike) -> tuple[float, ...]:

@@ -13,12 +13,13 @@ import numpy.typing as npt
 from intervalcert.bulk import BulkCertifier, Radii, Rows, Verdicts
 from intervalcert.certifier import Certifier, Verdict
 from intervalcert.errors import InputError, UsageError
-from intervalcert.inputs import Block, Task, blocks_of, judge_all
+from intervalcert.inputs import Block, LogitCertifier, Task, blocks_of, judge_all
 from intervalcert.rational import RationalVector, as_row, as_rows, is_flat, plain_array
 from intervalcert.tables import LabelSource, RowSource, open_labels, open_rows
 from intervalcert.tables.writers import (
     RADIUS_COLUMNS,
     VERDICT_COLUMNS,
+    Meaning,
     Write,
     check_ending,
     csv_pieces,
@@ -29,6 +30,7 @@ from intervalcert.tables.writers import (
 __all__ = [
     "RADIUS_COLUMNS",
     "VERDICT_COLUMNS",
+    "Meaning",
     "Outputs",
     "Summary",
     "certify_all",
@@ -154,7 +156,7 @@ def summarise(verdicts: Sequence[Verdict], labels: Sequence[int] | npt.NDArray[n
 
 
 def certify_source(
-    certifier: BulkCertifier,
+    certifier: BulkCertifier | LogitCertifier,
     source: RowSource,
     radii: Radii | None,
     *,

@@ -26,9 +26,11 @@ from intervalcert import __version__
 from intervalcert.errors import InconclusiveError, InputError, IntervalcertError, SoundnessError, UsageError
 
 if TYPE_CHECKING:
-    from intervalcert.artifacts import Bounds
+    from fractions import Fraction
+
     from intervalcert.batch import Summary
-    from intervalcert.bulk import Radii
+    from intervalcert.bulk import BulkCertifier, Radii
+    from intervalcert.inputs import LogitCertifier
     from intervalcert.norms import Iterations
     from intervalcert.tables.writers import Write
 
@@ -191,9 +193,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="inputs in the place of OUTPUTS, one per row: .npy, .parquet or .csv",
     )
-    certify.add_argument(
-        "--input-scale", metavar="S", help="what the inputs are multiplied with, exactly: 1/255 for images of bytes"
-    )
+    _add_scale(certify)
     certify.add_argument(
         "--local", action="store_true", help="look at the input itself where the bounds leave it uncertified"
     )
@@ -204,6 +204,19 @@ def _parser() -> argparse.ArgumentParser:
         help="rounds of the local search for each input that comes close (default 10)",
     )
     certify.add_argument("--jobs", type=_natural, metavar="N", help="processes for --inputs (default: one per core)")
+    certify.add_argument(
+        "--deployed",
+        choices=("real", "float32", "float16", "bfloat16", "float64"),
+        default="real",
+        help="which network is certified: over the reals (default), or the program in that format, in any order of "
+        "summation; its weights are rounded to the format first",
+    )
+    certify.add_argument(
+        "--input-norm", metavar="R", help="for given logits of a program in floats: the largest L2 norm of its inputs"
+    )
+    certify.add_argument(
+        "--input-box", nargs=2, metavar=("LO", "HI"), help="the same, for inputs whose entries are between LO and HI"
+    )
     certify.add_argument("--eps", metavar="E", help="radius, read exactly: 0.3, 1e-2 or 36/255")
     certify.add_argument("--labels", type=Path, metavar="FILE", help="true classes: one per line, or .npy")
     certify.add_argument(
@@ -212,6 +225,31 @@ def _parser() -> argparse.ArgumentParser:
     certify.add_argument("--json", action="store_true", help="print one JSON object (accuracy and vra as parts of 1)")
     certify.add_argument("--check", action="store_true", help="exit with 1 if any output is not certified")
     certify.set_defaults(run=_certify)
+
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="enclose the logits of inputs by a rigorous forward pass",
+        description="Encloses what the network over the reals computes at each input: lower and upper ends of all "
+        "logits, rounded outward.",
+    )
+    _add_model(evaluate)
+    evaluate.add_argument("inputs", type=Path, metavar="INPUTS", help="one input per row: .npy, .parquet or .csv")
+    _add_dtype(evaluate)
+    _add_scale(evaluate)
+    evaluate.add_argument(
+        "--backend",
+        default="float64",
+        metavar="NAME",
+        help="float64 (default), arb (narrower), exact or mpmath",
+    )
+    evaluate.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="write to .csv or .npy (inputs x classes x 2), not stdout; or to .npz (lower0, upper0, …: of all layers)",
+    )
+    evaluate.set_defaults(run=_evaluate)
 
     radius = commands.add_parser("radius", help="the largest certified radius of each output")
     _add_outputs(radius)
@@ -260,8 +298,18 @@ def _add_outputs(parser: argparse.ArgumentParser, *, optional: bool = False) -> 
         metavar="OUTPUTS",
         help="logits: .npy, .parquet, .csv, or lines 'y0,y1,… eps' with their own radius",
     )
+    _add_dtype(parser)
+
+
+def _add_dtype(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype", choices=["bfloat16"], help="what the two-byte numbers of a .npy file are, which does not say it"
+    )
+
+
+def _add_scale(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--input-scale", metavar="S", help="what the inputs are multiplied with, exactly: 1/255 for images of bytes"
     )
 
 
@@ -311,20 +359,23 @@ def _bounds(arguments: argparse.Namespace) -> int:
 
 
 def _certify(arguments: argparse.Namespace) -> int:
+    from intervalcert.api import bulk_certifier
     from intervalcert.artifacts import load_bounds
     from intervalcert.batch import VERDICT_COLUMNS
     from intervalcert.rational import shortest_exact
 
     _check_sources(arguments)
     _check_output(arguments)
+    semantics = arguments.deployed
     if arguments.inputs is not None:
         summary = _certify_inputs(arguments)
-        bounds = None
+    elif semantics != "real":
+        summary = _certify_deployed(arguments)
     else:
         bounds = load_bounds(arguments.bounds)
+        certifier = bulk_certifier(bounds)
         with _sink(arguments, VERDICT_COLUMNS) as write:
-            summary = _run("certify", arguments, bounds, _radii(arguments), write)
-    semantics = "real" if bounds is None else bounds.semantics
+            summary = _run("certify", arguments, certifier, _radii(arguments), write)
     eps = arguments.eps or (None if summary.eps is None else shortest_exact(summary.eps))
     if arguments.json:
         shown = {
@@ -336,53 +387,65 @@ def _certify(arguments: argparse.Namespace) -> int:
             "decided_exactly": summary.exactly,
             "certified_locally": summary.locally,
             "semantics": semantics,
+            "eps_space": "input",
+            "norm": "L2",
         }
         print(json.dumps(shown))
     else:
         from intervalcert.report import print_data, summary_table
 
-        print_data(summary_table(summary, eps or "each output's own", semantics, given_logits=bounds is not None))
+        print_data(summary_table(summary, eps or "each output's own", semantics, given_logits=arguments.inputs is None))
     if arguments.output is not None:
         _say(f"wrote {arguments.output}")
     return 1 if arguments.check and summary.certified < summary.total else 0
 
 
 def _check_sources(arguments: argparse.Namespace) -> None:
-    """Logits with bounds, or inputs with a model: one or the other."""
-    if arguments.inputs is None:
-        for name in ("model", "input_scale", "effort", "jobs", "biases"):
+    """Logits with bounds, or inputs with a model, or logits of a program in floats with its model and inputs' norm."""
+    known = arguments.input_norm is not None or arguments.input_box is not None
+    if arguments.inputs is not None:
+        if arguments.outputs is not None:
+            raise UsageError("OUTPUTS and --inputs exclude each other: the logits follow from the inputs")
+        if arguments.model is None:
+            raise UsageError("--inputs needs the model: --model MODEL")
+        if known:
+            raise UsageError("--input-norm and --input-box are for given logits: the inputs tell their norm themselves")
+        return
+    for name in ("input_scale", "effort", "jobs"):
+        if getattr(arguments, name) is not None:
+            raise UsageError(f"--{name.replace('_', '-')} goes with --inputs")
+    if arguments.local:
+        raise UsageError("--local looks at inputs: say --model MODEL --inputs FILE in the place of OUTPUTS")
+    if arguments.deployed == "real":
+        for name in ("model", "biases"):
             if getattr(arguments, name) is not None:
-                raise UsageError(f"--{name.replace('_', '-')} goes with --inputs")
-        if arguments.local:
-            raise UsageError("--local looks at inputs: say --model MODEL --inputs FILE in the place of OUTPUTS")
+                raise UsageError(f"--{name} goes with --inputs, or with --deployed FORMAT")
+        if known:
+            raise UsageError("--input-norm and --input-box go with --deployed FORMAT")
         if arguments.bounds is None or arguments.outputs is None:
             raise UsageError("certify takes BOUNDS and OUTPUTS, or --model MODEL --inputs FILE")
-    elif arguments.outputs is not None:
-        raise UsageError("OUTPUTS and --inputs exclude each other: the logits follow from the inputs")
-    elif arguments.model is None:
-        raise UsageError("--inputs needs the model: --model MODEL")
+        return
+    if arguments.outputs is None:  # a single file: bounds may be left out, logits may not
+        arguments.bounds, arguments.outputs = None, arguments.bounds
+    if arguments.model is None or arguments.outputs is None:
+        raise UsageError("--deployed FORMAT takes --model MODEL, and OUTPUTS or --inputs FILE")
+    if (arguments.input_norm is None) == (arguments.input_box is None):
+        raise UsageError("given logits say nothing of the inputs: say --input-norm R, or --input-box LO HI")
 
 
 def _certify_inputs(arguments: argparse.Namespace) -> Summary:
-    from intervalcert.api import compute_bounds, input_task
+    from intervalcert.api import input_task
     from intervalcert.artifacts import load_bounds
     from intervalcert.batch import VERDICT_COLUMNS, certify_inputs_of
     from intervalcert.loaders import load_model
     from intervalcert.local import DEFAULT_EFFORT
-    from intervalcert.rational import parse_rational
     from intervalcert.tables import open_labels, open_rows
 
-    radii = _radii(arguments)
-    scale = None
-    if arguments.input_scale is not None:
-        try:
-            scale = parse_rational(arguments.input_scale)
-        except InputError as error:
-            raise InputError(f"--input-scale: {error}") from None
+    radii, scale = _radii(arguments), _number(arguments.input_scale, "--input-scale")
     network = load_model(arguments.model, arguments.biases, activation=arguments.activation)
-    bounds = load_bounds(arguments.bounds) if arguments.bounds is not None else compute_bounds(network, "float64")
+    bounds = load_bounds(arguments.bounds) if arguments.bounds is not None else None
     effort = DEFAULT_EFFORT if arguments.effort is None else arguments.effort
-    task = input_task(network, bounds, effort if arguments.local else None)
+    task = input_task(network, bounds, effort if arguments.local else None, arguments.deployed)
     source = open_rows(arguments.inputs, bfloat16=arguments.dtype == "bfloat16")
     labels = None if arguments.labels is None else open_labels(arguments.labels, network.outputs)
     jobs = arguments.jobs or os.cpu_count() or 1
@@ -392,37 +455,104 @@ def _certify_inputs(arguments: argparse.Namespace) -> Summary:
         )
 
 
+def _certify_deployed(arguments: argparse.Namespace) -> Summary:
+    """Given logits of a program in floats, by the worst case over inputs of some norm."""
+    from intervalcert.api import input_task
+    from intervalcert.artifacts import load_bounds
+    from intervalcert.batch import VERDICT_COLUMNS
+    from intervalcert.inputs import LogitCertifier
+    from intervalcert.loaders import load_model
+    from intervalcert.rational import sqrt_upper
+
+    radii, norm = _radii(arguments), _number(arguments.input_norm, "--input-norm")
+    network = load_model(arguments.model, arguments.biases, activation=arguments.activation)
+    if norm is None:
+        low, high = (_number(text, "--input-box") for text in arguments.input_box)
+        if low is None or high is None or low > high:
+            raise InputError("--input-box: the lower end must not be above the upper one")
+        norm = sqrt_upper(network.inputs * max(abs(low), abs(high)) ** 2, 64)
+    bounds = load_bounds(arguments.bounds) if arguments.bounds is not None else None
+    certifier = LogitCertifier(input_task(network, bounds, None, arguments.deployed), norm)
+    with _sink(arguments, VERDICT_COLUMNS) as write:
+        return _run("certify", arguments, certifier, radii, write)
+
+
+def _number(text: str | None, what: str) -> Fraction | None:
+    from intervalcert.rational import parse_rational
+
+    if text is None:
+        return None
+    try:
+        return parse_rational(text)
+    except InputError as error:
+        raise InputError(f"{what}: {error}") from None
+
+
+def _evaluate(arguments: argparse.Namespace) -> int:
+    from intervalcert.api import evaluate_table
+    from intervalcert.backends import get_backend
+    from intervalcert.files import check_output
+    from intervalcert.loaders import load_model
+    from intervalcert.tables import open_rows
+    from intervalcert.tables.enclosures import check_enclosure_ending, enclosure_sink, enclosure_text
+
+    get_backend(arguments.backend)
+    if arguments.output is not None:
+        check_enclosure_ending(arguments.output)
+        check_output(arguments.output, arguments.model, arguments.biases, arguments.inputs)
+    scale = _number(arguments.input_scale, "--input-scale")
+    network = load_model(arguments.model, arguments.biases, activation=arguments.activation)
+    source = open_rows(arguments.inputs, bfloat16=arguments.dtype == "bfloat16")
+    with contextlib.ExitStack() as stack:
+        file = arguments.output
+        write = enclosure_text(print) if file is None else stack.enter_context(enclosure_sink(file))
+        on_rows = stack.enter_context(_row_progress("evaluate", source.size))
+        for found, work in evaluate_table(network, source.chunks, scale, arguments.backend):
+            write(found)
+            on_rows(len(found.lower[-1]), work)
+    if arguments.output is not None:
+        _say(f"wrote {arguments.output}")
+    return 0
+
+
 def _radius(arguments: argparse.Namespace) -> int:
     from fractions import Fraction
 
+    from intervalcert.api import bulk_certifier
     from intervalcert.artifacts import load_bounds
     from intervalcert.batch import RADIUS_COLUMNS
     from intervalcert.bulk import Radii
 
     _check_output(arguments)
     bounds = load_bounds(arguments.bounds)
+    certifier = bulk_certifier(bounds)
     with _sink(arguments, RADIUS_COLUMNS) as write:
-        _run("radius", arguments, bounds, Radii.all_equal(Fraction(0)), write or _to_stdout(RADIUS_COLUMNS))
+        _run("radius", arguments, certifier, Radii.all_equal(Fraction(0)), write or _to_stdout(RADIUS_COLUMNS))
     if arguments.output is not None:
         _say(f"wrote {arguments.output}")
     return 0
 
 
-def _run(what: str, arguments: argparse.Namespace, bounds: Bounds, radii: Radii | None, write: Write | None) -> Summary:
+def _run(
+    what: str,
+    arguments: argparse.Namespace,
+    certifier: BulkCertifier | LogitCertifier,
+    radii: Radii | None,
+    write: Write | None,
+) -> Summary:
     """Certifies the outputs of a file, with progress."""
-    from intervalcert.api import bulk_certifier
     from intervalcert.batch import certify_source
     from intervalcert.tables import open_labels, open_rows
 
     headers: list[tuple[str, bool]] = []
     bfloat16 = arguments.dtype == "bfloat16"
     source = open_rows(
-        arguments.outputs, bounds.classes, bfloat16=bfloat16, on_header=lambda *line: headers.append(line)
+        arguments.outputs, certifier.classes, bfloat16=bfloat16, on_header=lambda *line: headers.append(line)
     )
     path = getattr(arguments, "labels", None)
-    labels = None if path is None else open_labels(path, bounds.classes)
+    labels = None if path is None else open_labels(path, certifier.classes)
     with _row_progress(what, source.size) as on_rows:
-        summary = certify_source(bulk_certifier(bounds), source, radii, labels=labels, write=write, on_rows=on_rows)
+        summary = certify_source(certifier, source, radii, labels=labels, write=write, on_rows=on_rows)
     for line, taken in headers:
         what = "taken for a header" if taken else "read as an output; if it is a header, take it out"
         _say(f"{arguments.outputs}: the first line is {what}: {line[:60]}")
@@ -443,12 +573,12 @@ def _check_output(arguments: argparse.Namespace) -> None:
 @contextlib.contextmanager
 def _sink(arguments: argparse.Namespace, columns: Sequence[str]) -> Iterator[Write | None]:
     """What takes the verdicts, if a file was named for them."""
-    from intervalcert.batch import verdict_sink
+    from intervalcert.batch import Meaning, verdict_sink
 
     if arguments.output is None:
         yield None
         return
-    with verdict_sink(arguments.output, columns) as write:
+    with verdict_sink(arguments.output, columns, Meaning(getattr(arguments, "deployed", "real"))) as write:
         yield write
 
 

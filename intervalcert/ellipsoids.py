@@ -58,6 +58,9 @@ _SLACK = 2.0**-43
 """e is this, times the side, times ||G||_F²; l and s are the same part of norms. More than float64 loses in products,
 and more than the grids below lose."""
 
+_SMALL = 16
+"""Narrower layers get the slack of this side: the grids below are as coarse for them."""
+
 _MOST = 2.0**-2
 """No e beyond this is tried."""
 
@@ -113,7 +116,7 @@ class Lifted:
     @staticmethod
     def guess(s: Floats) -> Lifted:
         """For the S that floats take for `s`."""
-        lift = float(np.linalg.norm(s)) * len(s) ** 2 * _SLACK
+        lift = float(np.linalg.norm(s)) * max(len(s), _SMALL) ** 2 * _SLACK
         return Lifted(*_raised(_symmetric(s), np.full(len(s), lift)), lift)
 
 
@@ -135,14 +138,15 @@ def guess_step(s: Floats, sector: Sector, v: Floats) -> Step:
         np.divide(sector.spread, v, out=w, where=sector.spread > 0)
         w = np.where(w > 0, np.nextafter(np.nextafter(w, np.inf), np.inf), 0.0)  # v·w >= ρ must hold exactly
         g = np.linalg.inv(np.linalg.cholesky(np.eye(side) - v[:, None] * s * v)).T
-        e = side * float((g * g).sum()) * _SLACK
+        wide = max(side, _SMALL)
+        e = wide * max(float((g * g).sum()), wide) * _SLACK
         if not e < _MOST:
             raise FloatingPointError("a matrix too far from well conditioned for the chain")
         unit = _unit(float(np.max(np.abs(g))), _GRID - 3)
         g = np.rint(g * math.sqrt(1 + e) / unit) * unit
         h = s @ (v[:, None] * g)
         core = _symmetric(sector.middle[:, None] * (s + h @ h.T) * sector.middle)
-        slack = max(float(np.linalg.norm(core)), float(np.max(w * w))) * side**2 * _SLACK
+        slack = max(float(np.linalg.norm(core)), float(np.max(w * w))) * wide**2 * _SLACK
         core, after = _raised(core, w * w + slack)
     if not all(np.isfinite(x).all() for x in (after, g, v, w)):
         raise FloatingPointError("not a matrix of numbers")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -19,15 +19,27 @@ import numpy as np
 
 from intervalcert.bulk import BulkCertifier, Radii, Rows, Verdicts
 from intervalcert.certifier import Verdict
-from intervalcert.errors import InconclusiveError, InputError
+from intervalcert.deployed import Deployment
+from intervalcert.errors import InconclusiveError, InputError, UsageError
+from intervalcert.fallback import settle
 from intervalcert.filtering import Bools
+from intervalcert.formats import FloatFormat
 from intervalcert.forward import Evaluator, check_evaluable
 from intervalcert.local import LocalCertifier
 from intervalcert.network import Network
-from intervalcert.protocol import Backend, Floats, Indices
-from intervalcert.rational import RationalMatrix, float_enclosure
+from intervalcert.protocol import Backend, Floats, Indices, Matrix
+from intervalcert.rational import RationalMatrix, float_enclosure, shortest_exact
 
-__all__ = ["Block", "InputCertifier", "Task", "blocks_of", "judge_all"]
+__all__ = [
+    "Block",
+    "Evaluation",
+    "InputCertifier",
+    "LogitCertifier",
+    "Task",
+    "blocks_of",
+    "evaluations",
+    "judge_all",
+]
 
 BLOCK = 64
 """Inputs in a block. The error of a float64 block is one number for all of them: it grows with their norm together."""
@@ -39,6 +51,8 @@ class Task:
 
     norms: upper bounds of the layers' operator norms; margins: of the margins' rates; rungs: number systems, the last
     exact. effort: rounds of the local search; None for no local refinement.
+    form: the format that the network is run in, to whose numbers its weights are rounded already; None for the reals.
+    sigmas: of the chain, or none.
     """
 
     network: Network
@@ -46,6 +60,8 @@ class Task:
     margins: tuple[tuple[Fraction, ...], ...]
     rungs: tuple[Backend[Any], ...]
     effort: int | None = None
+    form: FloatFormat | None = None
+    sigmas: tuple[Fraction, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -76,9 +92,15 @@ class InputCertifier:
         self._bulk = BulkCertifier(task.margins, task.rungs[-1])
         self._evaluators: dict[Backend[Any], Evaluator] = {}
         self._local = None if task.effort is None else LocalCertifier(task.network, task.norms, task.rungs)
+        self._deployment = None
+        if task.form is not None:
+            self._deployment = Deployment(task.network, task.norms, task.sigmas, task.form, task.rungs)
+        self._margins = _from_above(task.margins)
 
     def verdicts(self, block: Block) -> Verdicts:
         """A verdict for each input of the block."""
+        if self._deployment is not None:
+            return Verdicts.of(self._deployed(self._deployment, block))
         try:
             found = self._together(block)
         except InconclusiveError:  # float64 is not to be trusted in this process, or does not reach so far
@@ -102,6 +124,29 @@ class InputCertifier:
             replace(verdict, index=block.first + index) if settled else self._one_by_one(block, index)
             for index, (verdict, settled) in enumerate(zip(yes, sure, strict=True))
         ]
+
+    def _deployed(self, deployment: Deployment, block: Block) -> list[Verdict]:
+        """Of the program in floats: certified with an error bound that does not claim to be the least one."""
+        effort = self._task.effort
+        evaluator = self._evaluator(self._task.rungs[0])
+        before = [value.ends() for value in evaluator.before_activations(block.inputs)]
+        low, high = before[-1]
+        winners: Indices = np.argmax(low / 2 + high / 2, axis=0)
+        inputs = evaluator.backend.matrix(block.inputs).ends()
+        deviation = deployment.deviation(deployment.extent_at(inputs, before))
+        radii = deployment.radii(deviation, low, high, winners, self._margins)
+        found = []
+        for index, (eps, radius) in enumerate(zip(block.radii, radii.tolist(), strict=True)):
+            floor, ceiling = float_enclosure(eps, eps)
+            certified, locally = ceiling <= radius, False
+            if not certified and effort is not None and self._local is not None and ceiling <= deviation.most[index]:
+                debts = deployment.errors_at(deviation, ceiling, winners)[:, index]
+                local = self._local.certify(_column(block.inputs, index), eps, effort, debts)
+                if local.certified and local.winner == winners[index]:
+                    certified, locally, radius = True, True, max(radius, floor)
+            verdict = Verdict(block.first + index, int(winners[index]), certified, max(radius, 0.0), locally=locally)
+            found.append(verdict)
+        return found
 
     def _evaluator(self, backend: Backend[Any]) -> Evaluator:
         if backend not in self._evaluators:
@@ -155,6 +200,88 @@ def _column(inputs: RationalMatrix, index: int) -> RationalMatrix:
     return RationalMatrix(inputs.numerators[:, index : index + 1], inputs.denominator)
 
 
+class LogitCertifier:
+    """Judges given logits of a program in floats, by the worst case over all inputs of at most some norm."""
+
+    def __init__(self, task: Task, norm: Fraction) -> None:
+        """Requires: a task with a format. Raises: InputError for a negative norm."""
+        if task.form is None:
+            raise UsageError("over the reals the norm of the inputs does not matter: certify against the bounds")
+        if norm < 0:
+            raise InputError(f"a norm must not be negative, and this one is {shortest_exact(norm)}")
+        self.classes = len(task.margins)
+        self._deployment = Deployment(task.network, task.norms, task.sigmas, task.form, task.rungs)
+        self._worst = self._deployment.for_every(norm)
+        self._margins = _from_above(task.margins)
+
+    def verdicts(self, rows: Rows, radii: Radii, *, with_radius: bool = True) -> Verdicts:  # noqa: ARG002
+        """A verdict per row. Raises: InputError unless there are as many logits as classes, all finite."""
+        count, classes = rows.values.shape
+        if classes != self.classes:
+            raise InputError(f"{rows.what}: {classes} logits per output, but the model has {self.classes}")
+        values = rows.values.astype(np.float64)
+        if not np.isfinite(values).all():
+            raise _not_finite(rows, values)
+        low = high = values.T
+        if rows.places is None or rows.places:  # the floats next to values·10^-places
+            near = values.T / 10.0 ** (rows.places or 0)
+            near_by = 4 * np.spacing(np.abs(near))
+            low, high = near - near_by, near + near_by
+        winners: Indices = np.argmax(low / 2 + high / 2, axis=0)
+        found = self._deployment.radii(self._worst, low, high, winners, self._margins, twice=True)
+        ceilings = np.array([float_enclosure(eps, eps)[1] for eps in map(radii.exact, range(count))])
+        nowhere = np.zeros(count, dtype=bool)
+        indices = np.arange(rows.first, rows.first + count)
+        return Verdicts(indices, winners, ceilings <= found, np.maximum(found, 0.0), nowhere, nowhere.copy())
+
+
+def _not_finite(rows: Rows, values: Floats, start: int = 0) -> InputError:
+    row, column = np.argwhere(~np.isfinite(values))[0].tolist()
+    place = f"row {rows.first + start + row}, column {column}"
+    return InputError(f"{rows.what}: {values[row, column]} in {place}; every number must be finite")
+
+
+def _from_above(margins: Sequence[Sequence[Fraction]]) -> Floats:
+    return np.array([[float_enclosure(x, x)[1] for x in row] for row in margins], dtype=np.float64)
+
+
+# -- enclosures ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Ends of what each layer computes before its activation, one row per input; the last layer's are the logits."""
+
+    lower: tuple[Floats, ...]
+    upper: tuple[Floats, ...]
+
+    @staticmethod
+    def joined(parts: Sequence[Evaluation]) -> Evaluation:
+        lower = zip(*(part.lower for part in parts), strict=True)
+        upper = zip(*(part.upper for part in parts), strict=True)
+        return Evaluation(tuple(map(np.concatenate, lower)), tuple(map(np.concatenate, upper)))
+
+
+def evaluations(
+    network: Network, norms: Sequence[Fraction], rungs: Sequence[Backend[Any]], blocks: Iterator[Block]
+) -> Iterator[tuple[Evaluation, int]]:
+    """Of each block, on the first number system that gives one, with its part of the work."""
+    known: dict[Backend[Any], Evaluator] = {}
+
+    def values(backend: Backend[Any], inputs: RationalMatrix) -> list[Matrix[Any]]:
+        if backend not in known:
+            known[backend] = Evaluator(network, norms, backend)
+        return known[backend].before_activations(inputs)
+
+    def ends(inputs: RationalMatrix) -> list[tuple[Floats, Floats]]:
+        found = settle(rungs, lambda backend: values(backend, inputs))
+        return [value.ends() for value in found.value]
+
+    for block in blocks:
+        found = ends(block.inputs)
+        yield Evaluation(tuple(low.T for low, _ in found), tuple(high.T for _, high in found)), block.work
+
+
 # -- many ------------------------------------------------------------------------------------------------------------
 
 
@@ -177,9 +304,7 @@ def blocks_of(rows: Rows, width: int, scale: Fraction | None, radii: Radii, step
         if rows.exactly is None:
             values = rows.values[part.start : part.stop]
             if not np.isfinite(values).all():
-                row, column = np.argwhere(~np.isfinite(values))[0].tolist()
-                place = f"row {rows.first + start + row}, column {column}"
-                raise InputError(f"{rows.what}: {values[row, column]} in {place}; every number must be finite")
+                raise _not_finite(rows, values, start)
             made = RationalMatrix.from_floats(values.T)
             divisor = 10 ** (rows.places or 0) * factor.denominator
             if factor.numerator != 1 or divisor != 1:

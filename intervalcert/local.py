@@ -90,9 +90,14 @@ class LocalCertifier:
         first = self._near[0].values
         self._first = first @ first.T
 
-    def certify(self, x: RationalMatrix, eps: Fraction, effort: int = DEFAULT_EFFORT) -> LocalVerdict:
-        """x: the input, one column. `certified` only if it is proved that every u within eps has the winner of x."""
-        guessed = _Floats(self._network, self._near, self._first, x, eps)
+    def certify(
+        self, x: RationalMatrix, eps: Fraction, effort: int = DEFAULT_EFFORT, debts: Floats | None = None
+    ) -> LocalVerdict:
+        """x: the input, one column. `certified` only if it is proved that every u within eps has the winner of x.
+
+        debts: what is to be taken off the winner's lead over each class first (for errors of another kind).
+        """
+        guessed = _Floats(self._network, self._near, self._first, x, eps, debts)
         try:
             promise, chains = guessed.search(effort)
         except (np.linalg.LinAlgError, FloatingPointError):
@@ -103,7 +108,7 @@ class LocalCertifier:
             try:
                 if backend not in self._provers:
                     self._provers[backend] = _Prover(self._network, self._norms, backend)
-                if self._provers[backend].proves(chains, x, eps, guessed.winner):
+                if self._provers[backend].proves(chains, x, eps, guessed.winner, guessed.debts):
                     return LocalVerdict(True, promise, guessed.winner, backend.name)
             except InconclusiveError:
                 continue
@@ -120,7 +125,15 @@ def _hinges(network: Network) -> list[Hinges]:
 class _Floats:
     """The search for a good chain at one point, in floats."""
 
-    def __init__(self, network: Network, near: Sequence[Any], first: Floats, x: RationalMatrix, eps: Fraction) -> None:
+    def __init__(
+        self,
+        network: Network,
+        near: Sequence[Any],
+        first: Floats,
+        x: RationalMatrix,
+        eps: Fraction,
+        debts: Floats | None = None,
+    ) -> None:
         self._near, self._first, self._eps = near, first, float(eps)
         self._hinges = _hinges(network)
         start = x.near_floats()
@@ -136,7 +149,8 @@ class _Floats:
                 if layer.activation is not None and layer.activation.hinges is not None:
                     value = _bent(value, layer.activation.hinges)
         self.winner = int(np.argmax(self._inner[-1]))
-        self._leads = np.delete(self._inner[-1][self.winner] - self._inner[-1], self.winner)
+        self.debts = np.zeros(network.outputs - 1) if debts is None else np.delete(debts, self.winner)
+        self._leads = np.delete(self._inner[-1][self.winner] - self._inner[-1], self.winner) - self.debts
         last = np.ldexp(near[-1].values, near[-1].exponent)
         self._directions = np.delete(last[self.winner] - last, self.winner, axis=0).T
 
@@ -295,8 +309,13 @@ class _Prover:
         self._slopes: dict[int, Matrix[Any]] = {}
         self._pairs: dict[int, Matrix[Any]] = {}
 
-    def proves(self, chains: list[list[_Link]], x: RationalMatrix, eps: Fraction, winner: int) -> bool:
-        """Whether the winner of x wins within eps. Raises: InconclusiveError if a guess is not proved here."""
+    def proves(
+        self, chains: list[list[_Link]], x: RationalMatrix, eps: Fraction, winner: int, debts: Floats | None = None
+    ) -> bool:
+        """Whether the winner of x wins within eps, by more than its debts to the other classes.
+
+        Raises: InconclusiveError if a guess is not proved here.
+        """
         *inner, logits = self._evaluator.before_activations(x)
         ends = [value.ends() for value in inner]
         if not all(np.isfinite(end).all() for pair in ends for end in pair):
@@ -308,14 +327,18 @@ class _Prover:
         p, kept, exponent = self._prove(chains[-1], ends, eps, known)
         leads, slopes = self._against(winner)
         low = (leads @ logits).ends()[0][:, 0]
+        owed = np.zeros(len(low)) if debts is None else debts
+        if not (np.isfinite(owed).all() and (owed >= 0).all() and np.isfinite(low).all()):
+            return False
+        left = [Fraction(lead) - Fraction(debt) for lead, debt in zip(low.tolist(), owed.tolist(), strict=True)]
         if p is None:
-            return bool((low > 0).all())
+            return all(lead > 0 for lead in left)
         d = slopes.block(np.arange(slopes.shape[0]), kept)
         squares = (d @ p @ d.transposed()).ends()[1].diagonal()
         limit = eps**2 * dyadic_value(1, exponent)
         return all(
-            lead > 0 and math.isfinite(square) and Fraction(lead) ** 2 > limit * Fraction(max(square, 0.0))
-            for lead, square in zip(low.tolist(), squares.tolist(), strict=True)
+            lead > 0 and math.isfinite(square) and lead**2 > limit * Fraction(max(square, 0.0))
+            for lead, square in zip(left, squares.tolist(), strict=True)
         )
 
     def _against(self, winner: int) -> tuple[Matrix[Any], Matrix[Any]]:

@@ -13,7 +13,7 @@ from rich.text import Text
 from intervalcert.artifacts import Bounds
 from intervalcert.auditing import AuditReport
 from intervalcert.batch import Summary
-from intervalcert.rational import decimal_lower, decimal_upper
+from intervalcert.rational import decimal_lower, decimal_upper, sqrt_upper
 
 __all__ = ["audit_table", "bounds_tables", "excess_text", "percent", "print_data", "summary_table"]
 
@@ -57,7 +57,9 @@ def excess_text(upper: Fraction, lower: Fraction) -> str:
 def bounds_tables(bounds: Bounds) -> Group:
     """Layers, margins, and whatever a reader must know about how they were found."""
     layers = Table(title="Operator norm of each layer", title_justify="left")
-    for name in ("layer", "shape", "activation", "lower", "upper", "tightness", "method", "computed by"):
+    titles = ["layer", "shape", "activation", "lower", "upper", "tightness", "method", "computed by"]
+    titles += ["input to here"] if bounds.margins.sigmas else []
+    for name in titles:
         is_text = name in {"activation", "method", "computed by"}
         layers.add_column(name, justify="left" if is_text else "right", no_wrap=True)
     for index, (layer, activation) in enumerate(zip(bounds.layers, bounds.activations, strict=True)):
@@ -70,6 +72,7 @@ def bounds_tables(bounds: Bounds) -> Group:
             excess_text(layer.upper, layer.lower),
             layer.method if layer.method != "gram" else f"gram, {layer.iterations} steps",
             layer.computed_by,
+            *([_slope(bounds.margins.sigmas[index])] if index < len(bounds.margins.sigmas) else []),
         )
     notes = [f"layer {i}: {reason}" for i, layer in enumerate(bounds.layers) for reason in layer.refused]
     notes += [f"margins: {reason}" for reason in bounds.margins.refused]
@@ -80,6 +83,11 @@ def bounds_tables(bounds: Bounds) -> Group:
     how = _MARGINS[method.margins]
     parts.append(Text(f"Bounds of {names} over the reals, L2 distance of inputs, margins by {how}"))
     return Group(*parts)
+
+
+def _slope(sigma: Fraction) -> str:
+    """The Lipschitz bound from the input to a layer's inner values, by the chain."""
+    return decimal_upper(sqrt_upper(sigma, 64), 6)
 
 
 def _margins(matrix: Sequence[Sequence[Fraction]]) -> RenderableType:
@@ -110,7 +118,9 @@ def summary_table(summary: Summary, eps: str, semantics: str, *, given_logits: b
         table.add_row("accuracy", "", percent(summary.right, summary.total))
         table.add_row("VRA", "right and certified", percent(summary.right_and_certified, summary.total))
     table.add_row("eps", eps, "L2, input space")
-    how = "given logits are taken as exact" if given_logits else "logits enclosed by a rigorous forward pass"
+    how = "logits enclosed by a rigorous forward pass"
+    if given_logits:
+        how = "given logits are taken as exact" if semantics == "real" else "given logits may be the program's own"
     table.add_row("semantics", semantics, how)
     table.add_row("decided exactly", str(summary.exactly), "too close for the filter")
     return table

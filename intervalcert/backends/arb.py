@@ -270,6 +270,8 @@ class ArbMatrix:
     def weighted(self, rows: Floats, columns: Floats) -> ArbMatrix:
         left, right = ([flint.arb(x) for x in weights.tolist()] for weights in (rows, columns))  # exact
         with _working(self.bits):
+            if (rows == rows[0]).all() and (columns == columns[0]).all():
+                return replace(self, scale=self.scale * left[0] * right[0])
             largest = flint.arb(float(np.max(np.abs(rows)))) * flint.arb(float(np.max(np.abs(columns))))
             # Of a table of entries: an element of an arb_mat costs ten times as much as one of a list.
             entries = iter(self.centre.mat.entries())

@@ -1,0 +1,313 @@
+"""The network as it is deployed: in floats of some format, summed in an order that nobody knows.
+
+Let N be the network over the reals and N̂ the program: the same weights, which are numbers of the format; every layer a
+matrix product and a bias, summed in any order, with or without FMA, the bias anywhere in the sum; inputs u that the
+format can represent. With u the unit roundoff, η the smallest number, n inputs, and κ = (1 + u)^(n+1) - 1, each output
+of a layer is off from W·ĥ + b by at most
+
+    κ·(|W||ĥ| + |b|) + n·(η/2)·(1 + κ)        (Higham, Accuracy and Stability of Numerical Algorithms, 3.1 and 4.2:
+                                               a term meets one product and at most n sums; products may underflow)
+
+as long as nothing overflows: no partial sum exceeds (1 + κ)·(|W||ĥ| + |b|) + n·(η/2)·(1 + κ).
+
+For all inputs u within eps of v at once: let h_l be the values of N after layer l, ĥ_l those of N̂.
+    ||h_l(u) - h_l(v)|| <= s_l·eps,       s_0 = 1, s_l = b_l·min(||W_l||·s_{l-1}, sqrt(σ_l))     (σ_l of the chain)
+    ||ĥ_l(u) - h_l(u)|| <= D_l,           D_0 = 0,
+    D_l = b_l·(||W_l||·D_{l-1} + ||local error||) + ||error of the activation||
+    |W||ĥ_{l-1}| <= |W||h_{l-1}(v)| + |W||ĥ_{l-1} - h_{l-1}(v)|
+where the last term has at most the norm || |W| ||·(s_{l-1}·eps + D_{l-1}), and in row k ||W_k||·(…). So D_l, and every
+other error, is a linear function of eps, D_l = α_l + β_l·eps, in which α depends on v and β does not. The lead of j
+over i in N̂ at u is positive if, with the rows' errors e_i,
+
+    N(v)_j - N(v)_i  >  eps·L[i][j] + ||W_n[j] - W_n[i]||·D_{n-1} + e_i + e_j,
+
+which holds for all eps below a quotient. All of it is computed in float64, in sums and products of non-negative numbers
+which `_up` enlarges by more than their rounding: 1/(1 - γ_k) <= 1 + 2^-51·(k + 16) for k operations.
+
+ReLU, identity and hard_tanh are exact in floats; leaky_relu takes one more product. Other activations are refused: the
+accuracy of library functions is not known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from intervalcert.activations import activation
+from intervalcert.errors import InputError, SoundnessError
+from intervalcert.formats import FloatFormat
+from intervalcert.forward import Evaluator
+from intervalcert.layerwise import Plan, layer_bound
+from intervalcert.machine import arithmetic_fault, product_fault
+from intervalcert.network import Layer, Network
+from intervalcert.protocol import Backend, Floats, Indices
+from intervalcert.rational import RationalMatrix, as_fraction, float_enclosure
+
+__all__ = ["Deployment", "Deviation", "Extent", "as_deployed"]
+
+_LEAST = 2.0**-1000
+
+
+def as_deployed(network: Network, form: FloatFormat) -> Network:
+    """The network whose weights, biases and slopes are rounded to the format: the one that is run.
+
+    Raises: InputError for a number beyond the format, or an activation whose rounding is not known.
+    """
+    layers = []
+    for index, layer in enumerate(network.layers):
+        weights = form.rounded(layer.weights, f"the weights of layer {index}")
+        bias = None if layer.bias is None else form.rounded(layer.bias, f"the bias of layer {index}")
+        layers.append(Layer(weights, bias, _activation(layer, index, form)))
+    return Network(tuple(layers), network.sources)
+
+
+def _activation(layer: Layer, index: int, form: FloatFormat) -> Any:
+    if layer.activation is None or layer.activation.name in {"relu", "identity", "hard_tanh"}:
+        return layer.activation
+    kind, _, slope = layer.activation.name.partition(":")
+    if kind != "leaky_relu":
+        raise InputError(
+            f"layer {index}: how {layer.activation.name!r} is rounded in {form.name} is not known (relu, leaky_relu, "
+            "hard_tanh and identity are)"
+        )
+    rounded = form.rounded(RationalMatrix.from_fractions([[as_fraction(slope)]]), f"the slope of layer {index}")[0, 0]
+    return activation(f"leaky_relu:{rounded.numerator}/{rounded.denominator}")
+
+
+def _up(x: Any, terms: int = 0) -> Any:
+    """An upper bound of what `x` is the float evaluation of: sums and products of non-negative numbers, so many."""
+    return x * (1 + (terms + 16) * 2.0**-51) + _LEAST
+
+
+def _float_up(x: Fraction) -> float:
+    return float_enclosure(x, x)[1]
+
+
+def _magnitudes(data: RationalMatrix) -> Floats:
+    """|x| of each entry, as floats above it."""
+    near = data.near_floats()
+    found: Floats = np.ldexp(np.abs(near.values), near.exponent)
+    return found if near.exact and not near.exponent else np.nextafter(found, np.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class Extent:
+    """How large the values at v are, for p points: bounds of |W||h| + |b| of each layer, entry by entry (rows x p)."""
+
+    rows: tuple[Floats, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Deviation:
+    """How far the program can be from the reals, for p points: errors base + eps·slope of the logits.
+
+    own: of each logit by itself, at v (classes x p); own_slope: per eps (classes).
+    shared, shared_slope: of the input of the last layer; it counts times ||W[j] - W[i]||.
+    most: the radius up to which nothing overflows (p).
+    """
+
+    own: Floats
+    own_slope: Floats
+    shared: Floats
+    shared_slope: float
+    most: Floats
+
+
+class Deployment:
+    """What all points share: norms of the layers and of their absolute values, and the format's constants."""
+
+    def __init__(
+        self,
+        network: Network,
+        norms: Sequence[Fraction],
+        sigmas: Sequence[Fraction],
+        form: FloatFormat,
+        rungs: Sequence[Backend[Any]],
+    ) -> None:
+        """network: as deployed. norms, sigmas: bounds of its layers (sigmas may be none).
+
+        Raises: InputError if the format is too coarse for the width of a layer; SoundnessError if float64 is not to be
+        trusted in this process.
+        """
+        fault = arithmetic_fault() or product_fault()
+        if fault is not None:
+            raise SoundnessError(f"float64 arithmetic cannot be trusted in this process: {fault}")
+        self.network, self.form = network, form
+        self._norms, self._rungs = norms, rungs
+        self._layers = [
+            _Constants.of(layer, index, norm, form, rungs)
+            for index, (layer, norm) in enumerate(zip(network.layers, norms, strict=True))
+        ]
+        self._reach = self._reaches(sigmas)
+        last = _rationals_as_floats(network.layers[-1].weights)
+        gaps = np.sqrt(np.maximum(0.0, ((last[:, None] - last[None]) ** 2).sum(axis=2)))
+        self.gaps: Floats = _up(gaps, last.shape[1])  # differences of floats are off by u each: within the 16 to spare
+
+    def _reaches(self, sigmas: Sequence[Fraction]) -> list[float]:
+        """s_0, s_1, …: of the inputs of each layer."""
+        found = [1.0]
+        for index, constants in enumerate(self._layers[:-1]):
+            inner = float(_up(constants.norm * found[-1]))
+            if index < len(sigmas):
+                inner = min(inner, float(_up(math.sqrt(_float_up(sigmas[index])))))
+            found.append(float(_up(constants.lipschitz * inner)))
+        return found
+
+    def extent_at(self, inputs: tuple[Floats, Floats], before: Sequence[tuple[Floats, Floats]]) -> Extent:
+        """At points: ends of the inputs, and of W·h + b of each layer (rows x p)."""
+        sizes = np.maximum(np.abs(inputs[0]), np.abs(inputs[1]))
+        rows = []
+        for constants, layer, (low, high) in zip(self._layers, self.network.layers, before, strict=True):
+            rows.append(_up(constants.magnitudes @ sizes + constants.bias, len(sizes)))
+            if layer.activation is not None:
+                sizes = _bent_size(layer, low, high)
+        return Extent(tuple(rows))
+
+    def extent_within(self, norm: Fraction, at_zero: Sequence[tuple[Floats, Floats]]) -> Extent:
+        """For every input with ||v|| <= norm: ||h_l(v)|| <= ||h_l(0)|| + s_l·||v||. at_zero: ends of W·h + b at 0."""
+        radius = _float_up(norm)
+        size = radius
+        rows = []
+        for index, (constants, layer, (low, high)) in enumerate(
+            zip(self._layers, self.network.layers, at_zero, strict=True)
+        ):
+            rows.append(_up(constants.rows[:, None] * size + constants.bias))
+            if layer.activation is not None:
+                centre = _bent_size(layer, low, high)
+                still = float(_up(np.sqrt((centre**2).sum()), len(centre)))
+                size = float(_up(still + self._reach[index + 1] * radius))
+        return Extent(tuple(rows))
+
+    def deviation(self, extent: Extent) -> Deviation:
+        """Errors of the logits around points of that extent."""
+        with np.errstate(all="ignore"):  # what is infinite or not a number certifies nothing
+            return self._deviation(extent)
+
+    def _deviation(self, extent: Extent) -> Deviation:
+        points = extent.rows[0].shape[1]
+        alpha, beta = np.zeros(points), 0.0
+        most = np.full(points, np.inf)
+        largest = float(self.form.largest)
+        for index, (constants, rows) in enumerate(zip(self._layers, extent.rows, strict=True)):
+            stretched, factor = constants.lipschitz * constants.norm, max(constants.lipschitz, 1.0)
+            kappa, reach = constants.kappa, self._reach[index]
+            # |W||ĥ| + |b| of each row is at most rows + ||W_k||·(alpha + (reach + beta)·eps).
+            base, slope = _up(rows + constants.rows[:, None] * alpha), _up(constants.rows * (reach + beta))
+            room = largest / (1 + kappa) * (1 - 2.0**-40) - constants.underflow - base
+            limit = np.where(room > 0, room, -1.0) / np.maximum(slope, _LEAST)[:, None] * (1 - 2.0**-40)
+            most = np.minimum(most, limit.min(axis=0))
+            if index == len(self._layers) - 1:
+                own = _up(kappa * base + constants.underflow)
+                return Deviation(own, _up(kappa * slope), alpha, beta, most)
+            size = _up(np.sqrt((rows**2).sum(axis=0)), len(rows))
+            spread = constants.absolute * (reach + beta)
+            # Of the sums, then of the activation: `again` is what its own product adds, relatively.
+            part = _up(kappa + constants.again * (1 + kappa))
+            local = part * (size + constants.absolute * alpha) + constants.absolute_underflow
+            alpha = _up(stretched * alpha + factor * local)
+            beta = float(_up(stretched * beta + factor * (part * spread)))
+        raise ValueError("a network without layers")
+
+    def for_every(self, norm: Fraction) -> Deviation:
+        """For all inputs v with ||v|| <= norm."""
+        rungs = self._rungs
+        zero = RationalMatrix.from_floats(np.zeros((self.network.inputs, 1)))
+        at_zero = Evaluator(self.network, self._norms, rungs[0]).before_activations(zero)
+        return self.deviation(self.extent_within(norm, [value.ends() for value in at_zero]))
+
+    def errors_at(self, found: Deviation, eps: float, winners: Indices) -> Floats:
+        """What is to be taken off the leads of the winners over each class, at this radius (classes x p)."""
+        columns = np.arange(len(winners))
+        shared = _up(found.shared + found.shared_slope * eps)
+        own = np.broadcast_to(_up(found.own + found.own_slope[:, None] * eps), (len(self.gaps), len(winners)))
+        total: Floats = _up(self.gaps[:, winners] * shared + own + own[winners, columns])
+        return total
+
+    def radii(
+        self, found: Deviation, low: Floats, high: Floats, winners: Indices, margins: Floats, twice: bool = False
+    ) -> Floats:
+        """A radius, rounded down, within which the program keeps the winner, for each of p points; -1 if there is none.
+
+        low, high: ends of N(v) (classes x p). margins: L as floats from above.
+        twice: if low, high are of the program's own logits, so that they are off from N(v) as well.
+        """
+        columns = np.arange(len(winners))
+        base = self.errors_at(found, 0.0, winners) * (2.0 if twice else 1.0)
+        slope = margins[:, winners] + self.gaps[:, winners] * found.shared_slope
+        slope = _up(slope + found.own_slope[:, None] + found.own_slope[winners])
+        with np.errstate(invalid="ignore", over="ignore"):
+            leads = np.nextafter(low[winners, columns] - high, -np.inf)
+            room = np.nextafter(leads - base, -np.inf)
+            quotients = np.where(room > 0, room / slope * (1 - 2.0**-40), -1.0)
+        quotients[winners, columns] = np.inf  # left out by index
+        least: Floats = np.minimum(quotients.min(axis=0), found.most)
+        return np.where(np.isfinite(least) & (least > 0), least, -1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Constants:
+    """Of one layer: floats above the true numbers. `bias` is a column; `again` is u·slope of leaky_relu, else 0."""
+
+    magnitudes: Floats
+    bias: Floats
+    rows: Floats
+    norm: float
+    absolute: float
+    kappa: float
+    underflow: float
+    absolute_underflow: float
+    lipschitz: float
+    again: float
+
+    @staticmethod
+    def of(layer: Layer, index: int, norm: Fraction, form: FloatFormat, rungs: Sequence[Backend[Any]]) -> _Constants:
+        rows, inputs = layer.weights.shape
+        if inputs * form.unit >= 1:
+            raise InputError(
+                f"layer {index} has {inputs} inputs: {form.name}, with {form.bits} bits, is too coarse to say anything "
+                "of sums of so many terms, and nothing can be certified"
+            )
+        kappa = (1 + form.unit) ** (inputs + 1) - 1
+        underflow = inputs * form.tiny / 2 * (1 + kappa)
+        magnitudes = _magnitudes(layer.weights)
+        sizes = _up(np.sqrt((magnitudes**2).sum(axis=1)), inputs)
+        absolute = RationalMatrix(abs(layer.weights.numerators), layer.weights.denominator)
+        bound = layer_bound(absolute, rungs, Plan("auto"))
+        lipschitz, again = Fraction(0), Fraction(0)
+        if layer.activation is not None:
+            lipschitz = layer.activation.lipschitz
+            if layer.activation.name.startswith("leaky_relu"):
+                again = form.unit * lipschitz
+        extra = form.tiny / 2 if again else Fraction(0)
+        return _Constants(
+            magnitudes=magnitudes,
+            bias=np.zeros((rows, 1)) if layer.bias is None else _magnitudes(layer.bias),
+            rows=sizes,
+            norm=_float_up(norm),
+            absolute=_float_up(bound.upper),
+            kappa=_float_up(kappa),
+            underflow=_float_up(underflow),
+            absolute_underflow=_float_up((underflow * (1 + again) + extra) * (math.isqrt(rows) + 1)),
+            lipschitz=_float_up(lipschitz),
+            again=_float_up(again),
+        )
+
+
+def _bent_size(layer: Layer, low: Floats, high: Floats) -> Floats:
+    """Bounds of |activation(z)| for z between the ends. All activations here keep zero: |f(z)| <= lipschitz·|z|."""
+    if layer.activation is None:
+        raise ValueError("the last layer has no activation")
+    if layer.activation.name == "relu":
+        return np.maximum(high, 0.0)
+    size: Floats = _up(_float_up(layer.activation.lipschitz) * np.maximum(np.abs(low), np.abs(high)))
+    return np.minimum(size, 1.0) if layer.activation.name == "hard_tanh" else size
+
+
+def _rationals_as_floats(weights: RationalMatrix) -> Floats:
+    near = weights.near_floats()
+    return np.ldexp(near.values, near.exponent)

@@ -7,6 +7,7 @@ certifier. The inputs range over all reals, as in the certificate: they are not 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,11 +18,14 @@ from rich.table import Table
 
 from compare.harness import Outcome, Setting, table
 from compare.subjects import Subject, robust
-from intervalcert import Network, certify, compute_bounds
+from intervalcert import Network, Verdicts, certify_inputs
 
-__all__ = ["Campaign", "attack", "certified_points", "exact_logits", "forward", "run"]
+__all__ = ["Campaign", "attack", "exact_logits", "forward", "run", "verdicts_of"]
 
 Floats = npt.NDArray[np.float64]
+
+_MANY = 1_000
+"""From so many points on, processes are worth their start."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,8 @@ def exact_logits(network: Network, x: Sequence[Fraction]) -> list[Fraction]:
 def run(setting: Setting) -> Outcome:
     outcome = Outcome("attack")
     shown = table(
-        "Certified, and what an attack leaves standing", *("model", "eps", "points", "certified", "unbroken", "between")
+        "Certified, and what an attack leaves standing",
+        *("model", "eps", "points", "by margins", "and locally", "unbroken", "between"),
     )
     for subject in robust(setting, outcome):
         _campaign(setting, subject, outcome, shown)
@@ -131,10 +136,11 @@ def run(setting: Setting) -> Outcome:
     return outcome
 
 
-def certified_points(subject: Subject) -> set[int]:
-    """Which test inputs are certified, by the margins that a user gets who asks for nothing else."""
-    verdicts = certify(compute_bounds(subject.network), subject.logits, subject.eps)
-    return {verdict.index for verdict in verdicts if verdict.certified}
+def verdicts_of(subject: Subject) -> Verdicts:
+    """Of all test inputs: by the margins that a user gets who asks for nothing else, and locally where they fail."""
+    jobs = (os.cpu_count() or 1) if len(subject.numerators) > _MANY else 1
+    scale = Fraction(1, subject.unit)
+    return certify_inputs(subject.network, subject.numerators, subject.eps, scale=scale, jobs=jobs)
 
 
 def _campaign(setting: Setting, subject: Subject, outcome: Outcome, shown: Table) -> None:
@@ -142,7 +148,8 @@ def _campaign(setting: Setting, subject: Subject, outcome: Outcome, shown: Table
     weights = [
         np.asarray(layer.weights.numerators / layer.weights.denominator, dtype=float) for layer in network.layers
     ]
-    certified = certified_points(subject)
+    verdicts = verdicts_of(subject)
+    certified = {verdict.index for verdict in verdicts if verdict.certified}
     broken: dict[int, Floats] = {}
     pieces = np.array_split(np.arange(len(x)), max(1, len(x) // 500))
     for piece in setting.progress(pieces, f"attack on {name}", len(pieces)):
@@ -155,8 +162,16 @@ def _campaign(setting: Setting, subject: Subject, outcome: Outcome, shown: Table
             )
     unbroken = len(x) - len(broken)
     between = unbroken - len(certified)
-    shown.add_row(name, eps, str(len(x)), str(len(certified)), str(unbroken), str(between))
-    outcome.data[name] = {"eps": eps, "points": len(x), "certified": len(certified), "unbroken": unbroken}
+    locally = int(verdicts.locally.sum())
+    counts = (len(x), len(certified) - locally, len(certified), unbroken, between)
+    shown.add_row(name, eps, *map(str, counts))
+    outcome.data[name] = {
+        "eps": eps,
+        "points": len(x),
+        "certified": len(certified),
+        "locally": locally,
+        "unbroken": unbroken,
+    }
 
 
 def _really_falls(network: Network, x: Floats, delta: Floats, eps: Fraction) -> bool:

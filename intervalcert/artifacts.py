@@ -345,8 +345,9 @@ def _multipliers(rows: Any, layers: tuple[LayerBound, ...]) -> tuple[tuple[Fract
     if texts and [len(row) for row in texts] != [layer.shape[0] for layer in layers[:-1]]:
         raise InputError("multipliers: there must be one for each neuron of each hidden layer")
     found = tuple(tuple(map(parse_rational, row)) for row in texts)
-    if not all(_LEAST_MULTIPLIER <= x <= 1 / _LEAST_MULTIPLIER for row in found for x in row):
-        raise InputError("multipliers: numbers between 2^-200 and 2^200 are expected")
+    # 0 stands where the slope is known, and there is nothing to multiply.
+    if not all(x == 0 or _LEAST_MULTIPLIER <= x <= 1 / _LEAST_MULTIPLIER for row in found for x in row):
+        raise InputError("multipliers: numbers between 2^-200 and 2^200 are expected, or 0")
     return found
 
 

@@ -56,7 +56,7 @@ class Link:
     """What floats guess for one hidden layer; S is on the scale 2^exponent, and P' without the activation's constant.
 
     s: a guess of S from above; factor: for a bound of ||S'||; size: a number above that.
-    step: None for an activation without a sector; after: P', then size·I.
+    step: None for an activation without a sector; P' is then size·I.
     """
 
     exponent: int
@@ -64,7 +64,11 @@ class Link:
     factor: Factor
     size: float
     step: Step | None
-    after: Floats
+
+    @property
+    def after(self) -> Floats:
+        """P'."""
+        return self.size * np.eye(len(self.s.above)) if self.step is None else self.step.after
 
 
 Chain = tuple[Link, ...]
@@ -87,7 +91,7 @@ def guess_chain(network: Network, multipliers: Multipliers | None = None) -> Cha
 
 def _guess(layer: Layer, before: Floats | None, chosen: Floats | None) -> Link:
     near = layer.weights.near_floats()
-    w, side = near.values, near.values.shape[0]
+    w = near.values
     with np.errstate(over="raise", invalid="raise", divide="raise"):
         s = w @ w.T if before is None else w @ before @ w.T
         s = (s + s.T) / 2
@@ -106,8 +110,7 @@ def _guess(layer: Layer, before: Floats | None, chosen: Floats | None) -> Link:
         if sector is not None:
             relative = _closed_form(sector) if chosen is None else chosen
             step = guess_step(lifted.above, sector, np.sqrt(relative / top))
-    after = size * np.eye(side) if step is None else step.after
-    return Link(power + 2 * near.exponent, lifted, factor, size, step, after)
+    return Link(power + 2 * near.exponent, lifted, factor, size, step)
 
 
 def _closed_form(sector: Sector) -> Floats:

@@ -22,7 +22,8 @@ If S is singular, take S + ηI for small η > 0: it is larger, K stays positive 
 
 Λ = W⁻² is the multiplier of the usual derivation by Lagrange. One number for all, v² = ρ/((|m| + ρ)·σ) with
 σ >= ||S||, gives ||Q|| <= (|m| + ρ)²·σ: an eigenvalue s of S becomes at most m²s/(1 - v²s) + ρ²/v², which is that for
-s = σ, and less below. So a chain of such steps is never worse than the product of norms.
+s = σ, and less below. So a chain of such steps is never worse than the product of norms. (If |m| is less than a
+thousandth of ρ, v is kept smaller, since K would be singular; that costs as much at the most.)
 
 WITH PRODUCTS ALONE.  For any G, if GᵀKG >= I, then K > 0, G is invertible, and K⁻¹ = G·(GᵀKG)⁻¹·Gᵀ <= GGᵀ. And
 A >= B - r·I for symmetric A, B with ||A - B||_F <= r. So floats guess v, w, T, S', G, R, P' and small l, e, s, and

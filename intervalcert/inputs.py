@@ -133,6 +133,10 @@ class InputCertifier:
         low, high = before[-1]
         winners: Indices = np.argmax(low / 2 + high / 2, axis=0)
         inputs = evaluator.backend.matrix(block.inputs).ends()
+        beyond = np.maximum(np.abs(inputs[0]), np.abs(inputs[1])) > float(deployment.form.largest) * (1 + 2.0**-40)
+        if beyond.any():
+            place, column = np.argwhere(beyond)[0].tolist()
+            raise InputError(f"input {block.first + column}: entry {place} is beyond {deployment.form.name}")
         deviation = deployment.deviation(deployment.extent_at(inputs, before))
         radii = deployment.radii(deviation, low, high, winners, self._margins)
         found = []

@@ -132,8 +132,8 @@ class Matrix(Protocol[S]):
     def block(self, rows: Indices, columns: Indices, /) -> Self:
         """The entries in some rows and columns, in the order named; at least one of each, and none twice.
 
-        Raises: ValueError for an index named twice. (A ball around a part is no larger than the one around all only
-        if each entry is taken once.)
+        Raises: ValueError for an index named twice, or a negative one. (A ball around a part is no larger than the one
+        around all only if each entry is taken once.)
         """
 
     def weighted(self, rows: Floats, columns: Floats, /) -> Self:

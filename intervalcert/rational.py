@@ -68,7 +68,7 @@ MAX_DIGITS = 1_500
 MAX_EXPONENT = 1_000
 """Largest decimal exponent in a file, either sign. float64 needs 324."""
 
-MAX_BINARY_EXPONENT = 20_000
+MAX_BINARY_EXPONENT = 50_000
 """Largest binary exponent of an ``m*2^e`` in a bounds file; a product of many extreme layers needs it."""
 
 MAX_MATRIX_BITS = 2**32

@@ -534,7 +534,7 @@ WRONG_TYPES = {
     ("margins", "decimal", 0, 1): [None, [], {}, -1, "x", True, DELETE],
     ("margins", "computed_by"): [None, [], {}, -1, True, DELETE],
     ("margins", "refused"): [None, {}, -1, "x", True, [1], DELETE],
-    ("margins", "multipliers"): [None, {}, -1, "x", True, [1], [[]], [["x"]], [["0", "0"]], [["1"]], DELETE],
+    ("margins", "multipliers"): [None, {}, -1, "x", True, [1], [[]], [["x"]], [["-1", "1"]], [["1"]], DELETE],
 }
 
 

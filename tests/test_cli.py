@@ -120,7 +120,10 @@ def at_a_quarter(work):
 def test_certify_json(work):
     """One object on one line, nothing else on stdout; every number checked against the files."""
     found = certified(work, "--labels", "segments_labels.txt", "-o", "verdicts.csv")
-    assert list(found) == ["certified", "total", "eps", "accuracy", "vra", "decided_exactly", "semantics"]
+    assert list(found) == [
+        *("certified", "total", "eps", "accuracy", "vra", "decided_exactly"),
+        *("certified_locally", "semantics", "eps_space", "norm"),
+    ]
     rows = list(csv.DictReader(io.StringIO((work / "verdicts.csv").read_text())))
     labels = [int(line) for line in (work / "segments_labels.txt").read_text().split()]
     sure = [row["verdict"] == "certified" for row in rows]
@@ -201,7 +204,7 @@ def test_radius_is_csv_on_stdout(work, at_a_quarter):
     done = run("radius", "bounds.json", "segments_outputs.txt", cwd=work)
     assert (done.returncode, done.stderr) == (0, "")
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
-    assert list(rows[0]) == ["index", "argmax", "radius"]
+    assert list(rows[0]) == ["index", "argmax", "radius", "semantics", "eps_space"]
     assert [int(row["index"]) for row in rows] == list(range(len(rows)))
     sure = [Fraction(row["radius"]) > Fraction(1, 4) for row in rows]
     assert sum(sure) == at_a_quarter["certified"]
@@ -384,7 +387,7 @@ def test_head_takes_the_first_line(work):
     done = subprocess.run(
         ["/bin/sh", "-c", f"{line} | head -1"], cwd=work, capture_output=True, text=True, check=False, timeout=60
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "index,argmax,radius\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "index,argmax,radius,semantics,eps_space\n", "")
 
 
 @POSIX

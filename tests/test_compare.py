@@ -54,6 +54,7 @@ def test_a_chain_proved_from_a_spoiled_guess_fails_the_run(short, monkeypatch):
     """In the place of the honest hands that must give it up: the ones that believe it."""
     few = [item for item in corpus(None, short=True) if item.name.startswith("gaussian")][:2]
     monkeypatch.setattr(cross, "corpus", lambda *_, **__: few)
+    monkeypatch.setattr(cross, "BOUND_CONTROLS", {})
     monkeypatch.setattr(cross, "SPOILED", {"a guess": BOUND_CONTROLS["chain: a spoiled S believed"]})
     outcome = cross.run(short)
     assert [violation for violation in outcome.violations if "proved from a guess" in violation]

@@ -11,11 +11,13 @@ import operator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from itertools import product as pairs
 from random import Random
 
 import flint
 import mpmath
+import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
@@ -43,6 +45,7 @@ from strategies import (
 )
 
 from intervalcert.backends import backend_names, get_backend, ladder
+from intervalcert.backends.float64 import Float64Matrix
 from intervalcert.backends.generic import GenericMatrix
 from intervalcert.errors import UnboundedError
 from intervalcert.protocol import Truth
@@ -332,6 +335,44 @@ def test_the_check_notices_rounding_that_is_left_out(backends):
         assert error.upper() < (Fraction(1, 3) - Fraction(5, 16)) ** 2
 
 
+class _Inward(GenericMatrix):
+    """Ends that are the nearest floats, not those around."""
+
+    def ends(self):
+        rows = [[(float(x.lower()), float(x.upper())) for x in row] for row in self.rows]
+        return np.array(rows)[..., 0], np.array(rows)[..., 1]
+
+
+def test_the_check_notices_ends_that_round_inward(backends):
+    some = [[Fraction(1, 3), Fraction(2, 3), Fraction(-1, 10)]]
+    for backend in backends:
+        # Where enclosures are wider than a float's last bit, rounding them to the nearest float loses nothing.
+        if (backend.working_bits or 64) > 60:
+            rows = GenericMatrix.of(backend, RationalMatrix.from_fractions(some)).rows
+            assert missed(_Inward(backend, rows).ends(), some)
+            assert not missed(GenericMatrix(backend, rows).ends(), some)
+
+
+def test_the_check_notices_what_float64_forgets():
+    """A product without its rounding, a positive part and a block without the radius, a norm that is none."""
+    system = System(get_backend("float64"), generic=False)
+    full = Fraction(2**53 - 1, 2**52)
+    made, weight = system.of([[full]]), np.array([float(full)])
+    careless = Float64Matrix(made.centre * weight[:, None] * weight, made.exponent, 0.0)
+    assert outside(system, careless, weigh([[full]], weight, weight))
+    assert not outside(system, made.weighted(weight, weight), weigh([[full]], weight, weight))
+
+    wide = system.of([[Fraction(1)]]).divided(system.backend.hull(Fraction(1, 2), Fraction(2)))
+    two = [[Fraction(2)]]
+    for forgetful in (np.maximum(wide.centre, 0), wide.centre):
+        assert outside(system, Float64Matrix(forgetful, wide.exponent, 0.0), two)
+    assert not outside(system, wide.positive_part(), two)
+
+    one = system.of([[Fraction(1)]])
+    assert outside(system, one.within(Fraction(1, 8)) @ wide, two)
+    assert not outside(system, one.within(Fraction(1)) @ wide, two)
+
+
 # -- matrices: the operations ----------------------------------------------------------------------------------------
 
 
@@ -462,12 +503,220 @@ def test_sum_of_squares_of_points_is_tight(systems, data):
         assert found.upper() - found.lower() <= allowed, explain("a wide result of points", data=data, found=found)
 
 
-@given(a=matrix_sets())
-def test_rows(systems, a):
+@given(a=matrix_sets(), seed=seeds())
+def test_blocks(systems, a, seed):
+    """Some rows and columns, in any order; a row or column alone, and all of them."""
+    random, (most, width) = Random(seed), a.data.shape
+    chosen = [random.sample(range(side), random.randint(1, side)) for side in (most, width)]
     for system in systems:
         made = a.on(system)
-        for index, row in enumerate(a.point):
-            check_inside(system, made.row(index), [row], f"row {index}", a=a)
+        for rows, columns in (chosen, ([most - 1], range(width)), (range(most), [0]), (range(most), range(width))):
+            expected = [[a.point[i][j] for j in columns] for i in rows]
+            found = made.block(np.array(rows), np.array(columns))
+            check_inside(system, found, expected, f"block {rows}, {columns}", a=a)
+
+
+def test_a_block_takes_nothing_twice(systems):
+    """A ball around a part is no larger than the one around all, but not if the part is repeated."""
+    for system in systems:
+        made = system.of([[Fraction(1), Fraction(2)]])
+        for rows, columns in (([0, 0], [0]), ([0], [1, 1])):
+            with pytest.raises(ValueError, match="once"):
+                made.block(np.array(rows), np.array(columns))
+
+
+def weights(random, count, largest):
+    """Floats of either sign, some of them zero, powers of two, or full of bits; at most 2^±largest."""
+    choices = (
+        lambda: 0.0,
+        lambda: 1.0,
+        lambda: random.choice([-1, 1]) * 2.0 ** random.randint(-largest, largest - 1),
+        lambda: random.gauss(0, 1),
+        lambda: random.uniform(-1, 1) * 2.0 ** random.randint(-largest, largest),
+    )
+    return np.array([random.choice(choices)() for _ in range(count)])
+
+
+def weigh(rows, left, right):
+    return [
+        [x * Fraction(u) * Fraction(v) for x, v in zip(row, right.tolist(), strict=True)]
+        for row, u in zip(rows, left.tolist(), strict=True)
+    ]
+
+
+@given(a=matrix_sets(), seed=seeds())
+def test_weights(systems, a, seed):
+    """Weights of a reasonable size always have a result."""
+    random = Random(seed)
+    left, right = (weights(random, side, 60) for side in a.data.shape)
+    for system in systems:
+        expected = weigh(a.point, left, right)
+        check_inside(system, a.on(system).weighted(left, right), expected, "weighted", a=a, left=left, right=right)
+
+
+EXTREMES = [0.0, 5e-324, -(2.0**-1030), 1e-308, -1e-160, 1.0, 3e160, -1e308, 1.7e308]
+
+
+def check_weights_or_unbounded(systems, a, left, right):
+    left, right = np.array(left), np.array(right)
+    for system in systems:
+        try:
+            found = a.on(system).weighted(left, right)
+        except UnboundedError:
+            assert system.backend.name == "float64"
+            assert not system.generic
+            continue
+        check_inside(system, found, weigh(a.point, left, right), "weighted", a=a, left=left, right=right)
+
+
+@pytest.mark.filterwarnings("ignore:overflow")  # see the test after the next
+@given(a=matrix_sets(), seed=seeds())
+def test_weights_at_the_ends_of_the_floats(systems, a, seed):
+    """There a number system may say that it cannot tell; what it does say is true."""
+    random = Random(seed)
+    left, right = ([random.choice(EXTREMES) for _ in range(side)] for side in a.data.shape)
+    check_weights_or_unbounded(systems, a, left, right)
+
+
+@pytest.mark.parametrize(
+    ("a", "left", "right"),
+    [
+        (point_set([[1, -1], [1, 1]]), [1e308, 0.0], [1e308, 1e-308]),  # infinity times zero, on the way
+        (point_set([[1, 3]], 2**60), [5e-324], [5e-324, 1e308]),
+        (point_set([[3]], 2**1074), [0.75], [0.5]),
+        (point_set([[3, 5]]), [5e-324], [2.0**1000, 0.5]),  # what the first product loses, the second enlarges
+        (point_set([[3, 5]], 2**3), [5e-324], [1e308, 1e308]),
+        (point_set([[0, 0]]), [1e308], [-1e308, 0.0]),
+    ],
+)
+def test_weights_that_overflow_or_vanish_on_the_way(systems, a, left, right):
+    check_weights_or_unbounded(systems, a, left, right)
+
+
+def test_weights_whose_squares_overflow_warn_nobody(systems):
+    check_weights_or_unbounded(systems, point_set([[1]]), [3e160], [1.0])
+
+
+@given(data=rational_matrices(), seed=seeds())
+def test_weighted_points_are_tight(systems, data, seed):
+    random = Random(seed)
+    left, right = (weights(random, side, 20) for side in data.shape)
+    rows = to_rows(data)
+    most = sum_of_squares(rows) * Fraction(max(map(abs, left))) ** 2 * Fraction(max(map(abs, right))) ** 2
+    for system in systems:
+        found = system.matrix(data).weighted(left, right).frobenius_squared()
+        allowed = 0 if system.of_points else most * Fraction(2) ** (10 - system.backend.working_bits)
+        allowed += sum_of_squares(rows) / 2**200  # a weight of zero leaves what underflow might have been
+        assert found.upper() - found.lower() <= allowed, explain("a wide result", data=data, left=left, right=right)
+
+
+def positive_part(rows):
+    return [[max(x, Fraction(0)) for x in row] for row in rows]
+
+
+@given(sets=shapes().flatmap(lambda shape: st.tuples(matrix_sets(shape), matrix_sets(shape))))
+def test_positive_parts(systems, sets):
+    """Of sets above, below and around zero: differences of sets, and of a set with itself."""
+    a, b = sets
+    for system in systems:
+        first, second = a.on(system), b.on(system)
+        check_inside(system, first.positive_part(), positive_part(a.point), "positive_part", a=a)
+        apart = (first - second).positive_part()
+        check_inside(system, apart, positive_part(minus(a.point, b.point)), "positive_part", a=a, b=b)
+        zero = [[Fraction(0)] * len(row) for row in a.point]
+        check_inside(system, (first - first).positive_part(), zero, "positive_part of a - a", a=a)
+
+
+@given(data=rational_matrices())
+def test_positive_parts_of_points_are_tight(systems, data):
+    """What is below zero ends there, and what is above stays."""
+    rows = to_rows(data)
+    squares, size = sum_of_squares(positive_part(rows)), sum_of_squares(rows)
+    for system in systems:
+        found = system.matrix(data).positive_part().frobenius_squared()
+        allowed = 0 if system.of_points else size * Fraction(2) ** (10 - system.backend.working_bits)
+        assert squares - allowed <= found.lower() <= found.upper() <= squares + allowed, explain("wide", data=data)
+        negative = system.of([[-abs(x) for x in row] for row in rows]).positive_part()
+        assert negative.is_zero() is not Truth.FALSE, explain("zero is lost", data=data)
+
+
+def missed(ends, rows):
+    """Whether an entry is not between its ends, exactly; an infinite end is where floats end."""
+    lower, upper = ends
+    assert lower.shape == upper.shape == (len(rows), len(rows[0]))
+    assert lower.dtype == upper.dtype == np.float64
+    assert not np.isnan(lower).any()
+    assert not np.isnan(upper).any()
+    return any(
+        (low > -np.inf and (low == np.inf or Fraction(low) > x)) or (high < np.inf and Fraction(high) < x)
+        for x, low, high in zip(chain.from_iterable(rows), lower.ravel().tolist(), upper.ravel().tolist(), strict=True)
+    )
+
+
+@example(a=point_set([[10**400, -(10**400), 1, 0]]))
+@example(a=point_set([[1, -1, 0]], 10**400))
+@example(a=point_set([[3, -3], [1, -1]], 2**1075))
+@example(a=point_set([[2**1024 - 1, 2**1024, 1 - 2**1024, -(2**1024)]]))
+@given(a=matrix_sets())
+def test_ends(systems, a):
+    for system in systems:
+        assert not missed(a.on(system).ends(), a.point), explain(f"ends on {system}", a=a, point=a.point)
+
+
+@given(sets=shapes().flatmap(lambda shape: st.tuples(matrix_sets(shape), matrix_sets(shape))), seed=seeds())
+def test_ends_of_results(systems, sets, seed):
+    """Of sets that are results: with a radius, a scale, and zero inside."""
+    a, b = sets
+    random = Random(seed)
+    left, right = (weights(random, side, 30) for side in a.data.shape)
+    for system in systems:
+        first, second = a.on(system), b.on(system)
+        apart = minus(a.point, b.point)
+        assert not missed((first - second).ends(), apart), explain(f"ends of - on {system}", a=a, b=b)
+        found = (first - second).weighted(left, right).ends()
+        assert not missed(found, weigh(apart, left, right)), explain(f"ends of weighted on {system}", a=a, b=b)
+        found = (first - second).positive_part().ends()
+        assert not missed(found, positive_part(apart)), explain(f"ends of positive_part on {system}", a=a, b=b)
+
+
+@given(data=rational_matrices(kinds=("decimal", "integer", "gaussian", "rank one", "zero")))
+def test_ends_of_points_are_tight(systems, data):
+    """As near as floats and the arithmetic's bits allow, next to the largest entry."""
+    size = max(abs(x) for row in to_rows(data) for x in row)
+    for system in systems:
+        lower, upper = system.matrix(data).ends()
+        bits = min(system.backend.working_bits or 53, 53)
+        allowed = size * Fraction(2) ** (6 - bits) + Fraction(2) ** -1070
+        assert Fraction(float((upper - lower).max())) <= allowed, explain(f"wide ends on {system}", data=data)
+
+
+def test_what_ends_gives_is_not_the_set_itself(systems):
+    """Whoever writes to the arrays does not change the matrix."""
+    rows = [[Fraction(1), Fraction(-2)]]
+    for system in systems:
+        made = system.of(rows)
+        for end in made.ends():
+            if end.flags.writeable:
+                end[:] = 7
+        check_inside(system, made, rows, "after writing to its ends")
+        assert not missed(made.ends(), rows)
+
+
+@given(
+    sets=st.tuples(*[st.integers(1, 4)] * 3).flatmap(
+        lambda sides: st.tuples(matrix_sets(sides[:2]), matrix_sets(sides[1:]))
+    )
+)
+def test_what_is_known_of_a_norm_changes_no_answer(systems, sets):
+    """A bound of the operator norm that holds for the point keeps the point, in products from both sides."""
+    a, b = sets
+    norm = sqrt_upper(sum_of_squares(a.point), 64)
+    expected = product(a.point, b.point)
+    for system in systems:
+        first, second = a.on(system).within(norm), b.on(system)
+        check_inside(system, first, a.point, "within", a=a)
+        check_inside(system, first @ second, expected, "within, @", a=a, b=b)
+        check_inside(system, (second.transposed() @ first.transposed()).transposed(), expected, "transposed", a=a, b=b)
 
 
 @given(a=matrix_sets())
@@ -530,9 +779,14 @@ def test_native_and_generic_matrices_agree(backends, sets, c):
 
     def results(system):
         a, b = (item.on(system) for item in sets)
-        for made in (a, a - b, a.gram(), a.gram() @ b.gram(), a.divided(c.on(system.backend, c.inner))):
+        weight = [np.resize([0.75, -3.1, 0.0], side) for side in a.shape]
+        some = [a, a - b, a.gram(), a.gram() @ b.gram(), a.divided(c.on(system.backend, c.inner))]
+        some += [(a - b).positive_part(), a.weighted(*weight)]
+        for made in some:
             yield made.shape, made.frobenius_squared()
-            yield from (((1, made.shape[1]), made.row(i).frobenius_squared()) for i in range(made.shape[0]))
+            every = np.arange(made.shape[1])
+            rows = [made.block(np.array([i]), every) for i in range(made.shape[0])]
+            yield from ((row.shape, row.frobenius_squared()) for row in rows)
 
     for backend in backends:
         native, generic = System(backend, generic=False), System(backend, generic=True)
@@ -542,6 +796,12 @@ def test_native_and_generic_matrices_agree(backends, sets, c):
             assert common, explain(f"apart on {backend}", native=x, generic=y, sets=sets, divisor=c)
             if backend.working_bits is None:
                 assert x.lower() == y.lower(), explain("unequal points", native=x, generic=y, sets=sets, divisor=c)
+        both = [(sets[0].on(system) - sets[1].on(system)).ends() for system in (native, generic)]
+        (lower, upper), (low, high) = both
+        assert (np.maximum(lower, low) <= np.minimum(upper, high)).all(), explain("ends apart", sets=sets)
+        if backend.working_bits is None:
+            assert (lower == low).all(), explain("unequal ends", sets=sets)
+            assert (upper == high).all(), explain("unequal ends", sets=sets)
         data = sets[0].data
         assert native.matrix(data).is_zero() is generic.matrix(data).is_zero(), explain("is_zero", data=data)
 
@@ -619,13 +879,16 @@ def test_results_do_not_depend_on_process_wide_precision(systems, x, y, a, b, bi
         left, right = x.on(backend, x.inner), y.on(backend, y.inner)
         first, second = a.on(system), b.on(system)
         scalars = [operation(left, right) for operation in OPERATIONS.values()]
-        made = [first - second, first.gram(), second.gram() @ first, first.divided(right), second.row(1)]
+        made = [first - second, first.gram(), second.gram() @ first, first.divided(right)]
+        made += [second.block(np.array([1]), np.array([2, 0])), second.weighted(np.array([0.3, -7]), np.full(3, 1e-9))]
+        made.append((first - second).positive_part())
         if system.rounds:
             moved, error = first.rounded(backend.prec)
             made.append(moved)
             scalars.append(error)
         scalars += [matrix.frobenius_squared() for matrix in made]
         answers = [left.less(right), right.less(left), *(matrix.is_zero() for matrix in made)]
+        answers += [end.tolist() for matrix in made for end in matrix.ends()]
         return [(scalar.lower(), scalar.upper()) for scalar in scalars], answers
 
     for system in systems:

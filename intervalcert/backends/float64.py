@@ -388,8 +388,8 @@ class Float64Matrix:
     def weighted(self, rows: Floats, columns: Floats) -> Float64Matrix:
         largest = _times(float(np.max(np.abs(rows))), float(np.max(np.abs(columns))))
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused with its norm
-            made = self.centre * rows[:, None] * columns
-        found = Float64Matrix(made, self.exponent, 0.0)
+            found = Float64Matrix(self.centre * rows[:, None] * columns, self.exponent, 0.0)
+            found._norm  # noqa: B018 - known from here on
         # Two products, each off by at most u times itself or η/2; and the first error is multiplied by a column's.
         shaky = _times(_plus(1.0, float(np.max(np.abs(columns)))), _times(self._spread(), _ETA))
         lost = _plus(_times(3 * _U, found._norm), shaky if found._norm or self._norm else 0.0)

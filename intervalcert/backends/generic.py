@@ -32,9 +32,10 @@ def rounding_error_squared(backend: Backend[S], shape: tuple[int, int], bits: in
 
 
 def check_distinct(rows: Indices, columns: Indices) -> None:
-    """Raises: ValueError for an index named twice (Matrix.block)."""
-    if len(set(rows.tolist())) < len(rows) or len(set(columns.tolist())) < len(columns):
-        raise ValueError("a block takes every row and column once")
+    """Raises: ValueError for an index named twice, or from the end, which names another twice (Matrix.block)."""
+    for indices in (rows.tolist(), columns.tolist()):
+        if len(set(indices)) < len(indices) or min(indices, default=0) < 0:
+            raise ValueError("a block takes every row and column once, by its index from 0")
 
 
 def hull_of_roots(x: S, backend: Backend[S]) -> S:

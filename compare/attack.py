@@ -140,7 +140,7 @@ def verdicts_of(subject: Subject) -> Verdicts:
     """Of all test inputs: by the margins that a user gets who asks for nothing else, and locally where they fail."""
     jobs = (os.cpu_count() or 1) if len(subject.numerators) > _MANY else 1
     scale = Fraction(1, subject.unit)
-    return certify_inputs(subject.network, subject.numerators, subject.eps, scale=scale, jobs=jobs)
+    return certify_inputs(subject.network, subject.numerators, subject.eps, local=True, scale=scale, jobs=jobs)
 
 
 def _campaign(setting: Setting, subject: Subject, outcome: Outcome, shown: Table) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal
 
 from intervalcert.errors import InputError
 from intervalcert.rational import parse_rational
 
-__all__ = ["ACTIVATIONS", "PARAMETRISED", "Activation", "Hinges", "activation"]
+__all__ = ["ACTIVATIONS", "PARAMETRISED", "Activation", "Curve", "Hinges", "activation"]
 
 
 @dataclass(frozen=True)
@@ -21,22 +22,34 @@ class Hinges:
 
 
 @dataclass(frozen=True)
+class Curve:
+    """tanh, sigmoid (the logistic function), or elu: max(x, 0) + alpha·(exp(min(x, 0)) - 1)."""
+
+    kind: Literal["tanh", "sigmoid", "elu"]
+    alpha: Fraction = Fraction(1)
+
+
+@dataclass(frozen=True)
 class Activation:
     """A function R^k -> R^k with ||f(u) - f(v)|| <= lipschitz·||u - v|| for all u, v.
 
     `name` says all that the rest depends on: ``relu``, or with a parameter ``leaky_relu:0.01``.
     slopes: if it acts component by component, the ends of an interval that holds all its difference quotients.
     hinges: if besides each component is piecewise linear, which one.
+    curve: if each component is built from exp, how.
     """
 
     name: str
     lipschitz: Fraction
     slopes: tuple[Fraction, Fraction] | None = None
     hinges: Hinges | None = None
+    curve: Curve | None = None
 
 
-def _sector(name: str, low: Fraction, high: Fraction, hinges: Hinges | None = None) -> Activation:
-    return Activation(name, max(abs(low), abs(high)), (low, high), hinges)
+def _sector(
+    name: str, low: Fraction, high: Fraction, hinges: Hinges | None = None, curve: Curve | None = None
+) -> Activation:
+    return Activation(name, max(abs(low), abs(high)), (low, high), hinges, curve)
 
 
 _ZERO, _ONE = Fraction(0), Fraction(1)
@@ -45,9 +58,9 @@ ACTIVATIONS = {
     made.name: made
     for made in (
         _sector("relu", _ZERO, _ONE, Hinges(_ZERO, _ZERO, ((_ONE, _ZERO),))),
-        _sector("tanh", _ZERO, _ONE),
+        _sector("tanh", _ZERO, _ONE, curve=Curve("tanh")),
         _sector("hard_tanh", _ZERO, _ONE, Hinges(-_ONE, _ZERO, ((_ONE, -_ONE), (-_ONE, _ONE)))),
-        _sector("sigmoid", _ZERO, Fraction(1, 4)),  # s' = s·(1 - s) <= 1/4
+        _sector("sigmoid", _ZERO, Fraction(1, 4), curve=Curve("sigmoid")),  # s' = s·(1 - s) <= 1/4
         _sector("identity", _ONE, _ONE, Hinges(_ZERO, _ONE, ())),
         # Sorting within groups moves no two vectors apart:
         Activation("group_sort", _ONE),
@@ -72,7 +85,8 @@ def activation(name: str) -> Activation:
             return _sector(name, min(_ONE, value), max(_ONE, value), leaky)
         if value < 0:
             raise InputError(f"the activation {name!r}: alpha must not be negative")
-        return _sector(name, _ZERO, max(_ONE, value))  # 1 above zero, alpha·exp(x) <= alpha below
+        # The slope is 1 above zero, and alpha·exp(x) <= alpha below.
+        return _sector(name, _ZERO, max(_ONE, value), curve=Curve("elu", value))
     if kind in PARAMETRISED:
         raise InputError(f"the constant of the activation {name!r} depends on {PARAMETRISED[kind]}")
     known = ", ".join((*ACTIVATIONS, *(f"{kind}:VALUE" for kind in PARAMETRISED)))

@@ -120,7 +120,7 @@ def certify_inputs(
     eps: Radius | Sequence[Radius] | npt.NDArray[np.floating],
     *,
     bounds: Bounds | None = None,
-    local: bool = True,
+    local: bool = False,
     effort: int = DEFAULT_EFFORT,
     deployed: str = "real",
     scale: Radius | None = None,

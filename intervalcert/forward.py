@@ -1,7 +1,7 @@
 """The network itself, over the reals: enclosures of what every layer computes at given inputs.
 
 The same law as everywhere: each value found contains the one that exact arithmetic gives. Nobody's float logits are
-trusted. Only piecewise linear activations are evaluated: those that `Activation.hinges` describes.
+trusted. Evaluated are the activations that `Activation` describes: piecewise linear ones, and those built from exp.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from intervalcert.activations import Hinges
+from intervalcert.activations import Curve, Hinges
 from intervalcert.errors import InputError
 from intervalcert.network import Network
 from intervalcert.protocol import Backend, Matrix
@@ -24,10 +24,10 @@ __all__ = ["Evaluator", "check_evaluable"]
 def check_evaluable(network: Network) -> None:
     """Raises: InputError if an activation cannot be evaluated here."""
     for index, layer in enumerate(network.layers):
-        if layer.activation is not None and layer.activation.hinges is None:
+        if layer.activation is not None and layer.activation.hinges is None and layer.activation.curve is None:
             raise InputError(
-                f"layer {index}: the activation {layer.activation.name!r} is not piecewise linear, and only such ones "
-                "are evaluated at an input (relu, leaky_relu:SLOPE, hard_tanh, identity): certify given logits instead"
+                f"layer {index}: the activation {layer.activation.name!r} cannot be evaluated at an input (its groups "
+                "are not known): certify given logits instead"
             )
 
 
@@ -57,7 +57,16 @@ class Evaluator:
             found.append(value)
             if layer.activation is not None and layer.activation.hinges is not None:
                 value = self._bent(value, layer.activation.hinges)
+            elif layer.activation is not None and layer.activation.curve is not None:
+                value = self._curved(value, layer.activation.curve)
         return found
+
+    def _curved(self, x: Matrix[Any], curve: Curve) -> Matrix[Any]:
+        if curve.kind == "sigmoid":
+            return x.logistic()
+        if curve.kind == "elu":
+            return x.positive_part() + self._times(x.decay(), curve.alpha)
+        return x.scaled(1).logistic().scaled(1) - self._filled(*x.shape, Fraction(1))  # tanh(x) = 2/(1 + exp(-2x)) - 1
 
     def _bent(self, x: Matrix[Any], function: Hinges) -> Matrix[Any]:
         """The piecewise linear function, entry by entry."""

@@ -27,8 +27,8 @@ import numpy as np
 
 from intervalcert.activations import Hinges
 from intervalcert.ellipsoids import Lifted, Sector, Step, guess_step, point, prove_below, prove_step
-from intervalcert.errors import InconclusiveError, UndecidedError
-from intervalcert.forward import Evaluator, check_evaluable
+from intervalcert.errors import InconclusiveError, InputError, UndecidedError
+from intervalcert.forward import Evaluator
 from intervalcert.multipliers import improved_weights
 from intervalcert.network import Network
 from intervalcert.protocol import Backend, Floats, Indices, Matrix
@@ -83,7 +83,11 @@ class LocalCertifier:
 
         Raises: InputError if an activation is not piecewise linear.
         """
-        check_evaluable(network)
+        if any(layer.activation is not None and layer.activation.hinges is None for layer in network.layers):
+            raise InputError(
+                "local refinement is for piecewise linear activations (relu, leaky_relu:SLOPE, hard_tanh, identity): "
+                "leave it out"
+            )
         self._network, self._norms, self._rungs = network, norms, rungs
         self._near = [layer.weights.near_floats() for layer in network.layers]
         self._provers: dict[Backend[Any], _Prover] = {}

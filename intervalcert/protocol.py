@@ -142,6 +142,12 @@ class Matrix(Protocol[S]):
     def positive_part(self) -> Self:
         """max(x, 0) of every entry x."""
 
+    def logistic(self) -> Self:
+        """1/(1 + exp(-x)) of every entry x. Raises: UnboundedError where only points are known: it is not rational."""
+
+    def decay(self) -> Self:
+        """exp(min(x, 0)) - 1 of every entry x. Raises: as `logistic`."""
+
     def within(self, norm: Fraction, /) -> Self:
         """The members M of the set with ||M|| <= norm, in the operator norm (others may stay).
 

@@ -520,7 +520,7 @@ def test_a_block_takes_nothing_twice(systems):
     """A ball around a part is no larger than the one around all, but not if the part is repeated."""
     for system in systems:
         made = system.of([[Fraction(1), Fraction(2)]])
-        for rows, columns in (([0, 0], [0]), ([0], [1, 1])):
+        for rows, columns in (([0, 0], [0]), ([0], [1, 1]), ([0, -1], [0]), ([0], [-1])):
             with pytest.raises(ValueError, match="once"):
                 made.block(np.array(rows), np.array(columns))
 

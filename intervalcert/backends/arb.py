@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, reduce
@@ -286,6 +287,26 @@ class ArbMatrix:
         with _working(self.bits):
             made = flint.arb_mat(*self.shape, [zero.max(x) for x in mat.entries()])
             return ArbMatrix(_Centre(made, self.bits), flint.arb(1), error)
+
+    def logistic(self) -> ArbMatrix:
+        return self._curved(lambda x: 1 / (1 + (-x).exp()))
+
+    def decay(self) -> ArbMatrix:
+        zero = flint.arb(0)
+        return self._curved(lambda x: zero.min(x).exp() - 1)
+
+    def _curved(self, function: Callable[[Ball], Ball]) -> ArbMatrix:
+        """An increasing function: the hull of its values at the ends of each ball. (lower and upper round outward.)
+
+        It moves by at most exp(-b) beyond ±b: there arguments are cut off, at b = bits. (exp of less would be a number
+        whose exponent alone fills the memory.)
+        """
+        with _working(self.bits):
+            most, rest = flint.arb(self.bits), flint.arb(0, flint.arb((1, -self.bits)))
+            cut = (most.min((-most).max(x)) for x in self._balls().entries())
+            hulls = (function(x.lower()).union(function(x.upper())) + rest for x in cut)
+            made = [ArbScalar(x, self.bits).ball for x in hulls]  # nan is caught
+            return ArbMatrix.of(flint.arb_mat(*self.shape, made), self.bits)
 
     def within(self, norm: Fraction) -> ArbMatrix:  # noqa: ARG002 - there are bits enough
         return self

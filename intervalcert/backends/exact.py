@@ -161,6 +161,12 @@ class ExactMatrix:
         numerators = self.numerators
         return ExactMatrix(np.where(numerators > 0, numerators, 0), self.denominator)
 
+    def logistic(self) -> ExactMatrix:
+        raise UnboundedError("exact values are rationals, and those of exp are not")
+
+    def decay(self) -> ExactMatrix:
+        raise UnboundedError("exact values are rationals, and those of exp are not")
+
     def within(self, norm: Fraction) -> ExactMatrix:  # noqa: ARG002 - a point
         return self
 

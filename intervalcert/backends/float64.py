@@ -19,6 +19,7 @@ Scalars are few: intervals between rationals, rounded outward, of any size.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
@@ -28,6 +29,7 @@ import numpy as np
 
 from intervalcert.backends.generic import check_distinct
 from intervalcert.errors import UnboundedError
+from intervalcert.exponentials import FLOAT_ERROR, floats_decay, floats_logistic
 from intervalcert.machine import arithmetic_fault, product_fault
 from intervalcert.protocol import Truth
 from intervalcert.rational import RationalMatrix, dyadic_value, float_enclosure, root_upper, round_down, round_up
@@ -398,6 +400,20 @@ class Float64Matrix:
     def positive_part(self) -> Float64Matrix:
         # x -> max(x, 0) moves no two numbers further apart.
         return Float64Matrix(np.maximum(self.centre, 0.0), self.exponent, self.radius)._on_scale()
+
+    def logistic(self) -> Float64Matrix:
+        return self._curved(floats_logistic, 0.25)
+
+    def decay(self) -> Float64Matrix:
+        return self._curved(floats_decay, 1.0)
+
+    def _curved(self, function: Callable[[Floats], Floats], lipschitz: float) -> Float64Matrix:
+        """A function whose values lie in an interval of length 1, off by at most FLOAT_ERROR in floats."""
+        with np.errstate(over="ignore"):  # both ends of the line are fine arguments
+            made = function(np.ldexp(self.centre, self.exponent))
+        apart = _times(_shifted(self.radius, self.exponent), lipschitz)
+        error = _times(self._spread(), 2 * FLOAT_ERROR)  # and what scaling lost among the subnormals
+        return Float64Matrix(made, 0, _plus(min(apart, self._spread()), error))._on_scale()
 
     def within(self, norm: Fraction) -> Float64Matrix:
         least = dyadic_value(1, self.exponent)

@@ -7,7 +7,7 @@ composition of scalar operations that obey it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -16,6 +16,7 @@ from typing import Generic
 
 import numpy as np
 
+from intervalcert.exponentials import decay_enclosure, logistic_enclosure
 from intervalcert.protocol import Backend, Floats, Indices, S, Truth
 from intervalcert.rational import RationalMatrix, float_enclosure, sqrt_upper
 
@@ -131,6 +132,21 @@ class GenericMatrix(Generic[S]):
 
     def positive_part(self) -> GenericMatrix[S]:
         return GenericMatrix(self.backend, tuple(tuple(_positive(x, self.backend) for x in row) for row in self.rows))
+
+    def logistic(self) -> GenericMatrix[S]:
+        return self._curved(logistic_enclosure)
+
+    def decay(self) -> GenericMatrix[S]:
+        return self._curved(decay_enclosure)
+
+    def _curved(self, enclose: Callable[[Fraction, int], tuple[Fraction, Fraction]]) -> GenericMatrix[S]:
+        """A monotone function: from below at the lower end, from above at the upper one."""
+        bits = self.backend.working_bits or self.backend.prec
+        made = tuple(
+            tuple(self.backend.hull(enclose(x.lower(), bits)[0], enclose(x.upper(), bits)[1]) for x in row)
+            for row in self.rows
+        )
+        return GenericMatrix(self.backend, made)
 
     def within(self, norm: Fraction) -> GenericMatrix[S]:  # noqa: ARG002 - intervals have no use for it
         return self

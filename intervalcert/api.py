@@ -143,7 +143,7 @@ def certify_inputs(
         scale: what every number is multiplied with, exactly, such as "1/255"; needed for integers.
         jobs: processes to work in.
     """
-    rows = replace(_table(inputs), what="the inputs")
+    rows = _table(inputs, "the inputs")
     task = input_task(network, bounds, effort if local else None, deployed)
     factor = None if scale is None else as_fraction(scale)
     blocks = blocks_of(rows, network.inputs, factor, _radii(eps, len(rows)))
@@ -188,23 +188,23 @@ def certify_deployed(
     network over the reals) gives these logits, that the program keeps its winner for all inputs within eps of v that
     the format can represent. The worst case over all such v: from inputs, `certify_inputs` proves more.
     """
-    rows = _table(outputs)
+    rows = _table(outputs, "the outputs")
     certifier = LogitCertifier(input_task(network, bounds, None, deployed), as_fraction(input_norm))
     return certifier.verdicts(rows, _radii(eps, len(rows)))
 
 
-def _table(values: npt.ArrayLike) -> Rows:
+def _table(values: npt.ArrayLike, what: str) -> Rows:
     """An array, or a list whose numbers are read one by one."""
-    rows = rows_of(values)
+    rows = rows_of(values, what)
     if rows is not None:
         return rows
-    exact = outputs_of(values).rows
+    exact = outputs_of(values, what).rows
 
     def exactly(row: int, columns: Sequence[int]) -> RationalVector:
         return RationalVector(tuple(exact[row].numerators[column] for column in columns), exact[row].denominator)
 
     near = [[float_enclosure(x, x)[0] for x in (Fraction(n, row.denominator) for n in row.numerators)] for row in exact]
-    return Rows(np.array(near, dtype=np.float64), None, exactly)
+    return Rows(np.array(near, dtype=np.float64), None, exactly, what=what)
 
 
 def evaluate(
@@ -214,7 +214,7 @@ def evaluate(
 
     Guarantees: lower[l][r, k] <= (W·h + b)_k of layer l at input r <= upper[l][r, k]; the last layer's are the logits.
     """
-    rows = replace(_table(inputs), what="the inputs")
+    rows = _table(inputs, "the inputs")
     factor = None if scale is None else as_fraction(scale)
     return Evaluation.joined([found for found, _ in evaluate_table(network, [rows], factor, backend)])
 

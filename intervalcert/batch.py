@@ -60,23 +60,23 @@ class Outputs:
 # -- in: exact rows, all at once -------------------------------------------------------------------------------------
 
 
-def rows_of(array: npt.ArrayLike) -> Rows | None:
+def rows_of(array: npt.ArrayLike, what: str = "the outputs") -> Rows | None:
     """An array of logits, one output per row, or a single output; None for a list: its numbers are read one by one."""
     found = plain_array(array)
     if found is None:
         return None
     found = np.atleast_2d(found)
     if found.ndim != 2 or 0 in found.shape:
-        raise InputError(f"the outputs: an array of shape {found.shape} where a non-empty matrix is expected")
-    return Rows.of_array(found)
+        raise InputError(f"{what}: an array of shape {found.shape} where a non-empty matrix is expected")
+    return Rows.of_array(found, what)
 
 
-def outputs_of(array: npt.ArrayLike) -> Outputs:
+def outputs_of(array: npt.ArrayLike, what: str = "the outputs") -> Outputs:
     """From an array or a list: one output per row, or a single output. Each number is taken at its exact value."""
-    found = rows_of(array)
+    found = rows_of(array, what)
     if found is not None:
         return Outputs(tuple(map(found.row, range(len(found)))))
-    rows = [as_row(array, "the output")] if is_flat(array) else as_rows(array, "the outputs")
+    rows = [as_row(array, what.removesuffix("s"))] if is_flat(array, what) else as_rows(array, what)
     return Outputs(tuple(map(RationalVector.from_fractions, rows)))
 
 

@@ -95,6 +95,7 @@ class Rows:
     (inf if it is beyond the floats), and `exactly(r, columns)` tells those entries of the row.
     radii: where the table has its own. what: the table, for messages. first: the index of row 0 there.
     work: how much of the table this is, in the units of its size (rows or bytes).
+    whole: whether the table holds integers by its type.
     """
 
     values: npt.NDArray[Any]
@@ -104,6 +105,7 @@ class Rows:
     what: str = "the outputs"
     first: int = 0
     work: int = 0
+    whole: bool = False
 
     def __len__(self) -> int:
         return len(self.values)
@@ -131,12 +133,12 @@ class Rows:
                 f"{what}: numbers of type {array.dtype} (float16, bfloat16, float32, float64 or integers are read)"
             )
         if array.dtype.kind == "f" or array.dtype.itemsize < 8 or _are_small(array):
-            return Rows(array, what=what, first=first, work=work)
+            return Rows(array, what=what, first=first, work=work, whole=array.dtype.kind != "f")
 
         def exactly(row: int, columns: Sequence[int]) -> RationalVector:
             return RationalVector(tuple(array[row, column].item() for column in columns), 1)
 
-        return Rows(array.astype(np.float64), None, exactly, None, what, first, work)
+        return Rows(array.astype(np.float64), None, exactly, None, what, first, work, whole=True)
 
 
 def _are_small(integers: npt.NDArray[Any]) -> bool:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from intervalcert.bulk import BulkCertifier, Radii
     from intervalcert.inputs import LogitCertifier
     from intervalcert.norms import Iterations
+    from intervalcert.tables import RowSource
     from intervalcert.tables.writers import Write
 
 __all__ = ["main"]
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _clean_up_when_ended()
         _calm_threads()
-        arguments = _parser().parse_args(_with_negative_eps(sys.argv[1:] if argv is None else argv))
+        arguments = _parser().parse_args(_with_negative_numbers(sys.argv[1:] if argv is None else argv))
         code: int = arguments.run(arguments)
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -99,12 +100,12 @@ def _calm_threads() -> None:
         os.environ.setdefault(name, "1")
 
 
-def _with_negative_eps(words: Sequence[str]) -> list[str]:
+def _with_negative_numbers(words: Sequence[str]) -> list[str]:
     """Joins ``--eps -1e-3`` to one word: argparse would take the number for an option."""
     joined: list[str] = []
     for word in words:
-        if joined and joined[-1] == "--eps" and word.startswith("-"):
-            joined[-1] = f"--eps={word}"
+        if joined and joined[-1] in {"--eps", "--input-scale", "--input-norm"} and word.startswith("-"):
+            joined[-1] = f"{joined[-1]}={word}"
         else:
             joined.append(word)
     return joined
@@ -280,7 +281,6 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--biases", type=Path, metavar="FILE", help="biases in the text format: […],[…]")
     parser.add_argument(
         "--activation",
-        default="relu",
         metavar="NAME",
         help=f"what stands between the layers (default relu): {_ACTIVATIONS}",
     )
@@ -338,7 +338,7 @@ def _bounds(arguments: argparse.Namespace) -> int:
     get_backend(arguments.backend, prec)  # refuse a wrong name before reading a large model
     if arguments.output is not None:
         check_output(arguments.output, arguments.model, arguments.biases)
-    network = load_model(arguments.model, arguments.biases, activation=arguments.activation)
+    network = load_model(arguments.model, arguments.biases, activation=arguments.activation or "relu")
     with _layer_progress("bounds", len(network.layers)) as on_step:
         found = compute_bounds(
             network,
@@ -410,14 +410,18 @@ def _check_sources(arguments: argparse.Namespace) -> None:
             raise UsageError("--inputs needs the model: --model MODEL")
         if known:
             raise UsageError("--input-norm and --input-box are for given logits: the inputs tell their norm themselves")
+        if arguments.effort is not None and not arguments.local:
+            raise UsageError("--effort is for the local search: say --local")
         return
     for name in ("input_scale", "effort", "jobs"):
         if getattr(arguments, name) is not None:
             raise UsageError(f"--{name.replace('_', '-')} goes with --inputs")
+    if arguments.effort is not None and not arguments.local:
+        raise UsageError("--effort is for the local search: say --local")
     if arguments.local:
         raise UsageError("--local looks at inputs: say --model MODEL --inputs FILE in the place of OUTPUTS")
     if arguments.deployed == "real":
-        for name in ("model", "biases"):
+        for name in ("model", "biases", "activation"):
             if getattr(arguments, name) is not None:
                 raise UsageError(f"--{name} goes with --inputs, or with --deployed FORMAT")
         if known:
@@ -439,20 +443,36 @@ def _certify_inputs(arguments: argparse.Namespace) -> Summary:
     from intervalcert.batch import VERDICT_COLUMNS, certify_inputs_of
     from intervalcert.loaders import load_model
     from intervalcert.local import DEFAULT_EFFORT
-    from intervalcert.tables import open_labels, open_rows
+    from intervalcert.tables import open_labels
 
     radii, scale = _radii(arguments), _number(arguments.input_scale, "--input-scale")
-    network = load_model(arguments.model, arguments.biases, activation=arguments.activation)
+    network = load_model(arguments.model, arguments.biases, activation=arguments.activation or "relu")
     bounds = load_bounds(arguments.bounds) if arguments.bounds is not None else None
     effort = DEFAULT_EFFORT if arguments.effort is None else arguments.effort
     task = input_task(network, bounds, effort if arguments.local else None, arguments.deployed)
-    source = open_rows(arguments.inputs, bfloat16=arguments.dtype == "bfloat16")
+    headers: list[tuple[str, bool]] = []
+    source = _open_inputs(arguments, headers)
     labels = None if arguments.labels is None else open_labels(arguments.labels, network.outputs)
     jobs = arguments.jobs or os.cpu_count() or 1
     with _sink(arguments, VERDICT_COLUMNS) as write, _row_progress("certify", source.size) as on_rows:
-        return certify_inputs_of(
+        summary = certify_inputs_of(
             task, source, radii, scale=scale, jobs=jobs, labels=labels, write=write, on_rows=on_rows
         )
+    _say_headers(arguments.inputs, headers)
+    return summary
+
+
+def _open_inputs(arguments: argparse.Namespace, headers: list[tuple[str, bool]]) -> RowSource:
+    from intervalcert.tables import open_rows
+
+    bfloat16 = arguments.dtype == "bfloat16"
+    return open_rows(arguments.inputs, bfloat16=bfloat16, on_header=lambda *line: headers.append(line))
+
+
+def _say_headers(path: Path, headers: Sequence[tuple[str, bool]]) -> None:
+    for line, taken in headers:
+        what = "taken for a header" if taken else "read as numbers; if it is a header, take it out"
+        _say(f"{path}: the first line is {what}: {line[:60]}")
 
 
 def _certify_deployed(arguments: argparse.Namespace) -> Summary:
@@ -465,7 +485,7 @@ def _certify_deployed(arguments: argparse.Namespace) -> Summary:
     from intervalcert.rational import sqrt_upper
 
     radii, norm = _radii(arguments), _number(arguments.input_norm, "--input-norm")
-    network = load_model(arguments.model, arguments.biases, activation=arguments.activation)
+    network = load_model(arguments.model, arguments.biases, activation=arguments.activation or "relu")
     if norm is None:
         low, high = (_number(text, "--input-box") for text in arguments.input_box)
         if low is None or high is None or low > high:
@@ -493,7 +513,6 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     from intervalcert.backends import get_backend
     from intervalcert.files import check_output
     from intervalcert.loaders import load_model
-    from intervalcert.tables import open_rows
     from intervalcert.tables.enclosures import check_enclosure_ending, enclosure_sink, enclosure_text
 
     get_backend(arguments.backend)
@@ -501,8 +520,9 @@ def _evaluate(arguments: argparse.Namespace) -> int:
         check_enclosure_ending(arguments.output)
         check_output(arguments.output, arguments.model, arguments.biases, arguments.inputs)
     scale = _number(arguments.input_scale, "--input-scale")
-    network = load_model(arguments.model, arguments.biases, activation=arguments.activation)
-    source = open_rows(arguments.inputs, bfloat16=arguments.dtype == "bfloat16")
+    network = load_model(arguments.model, arguments.biases, activation=arguments.activation or "relu")
+    headers: list[tuple[str, bool]] = []
+    source = _open_inputs(arguments, headers)
     with contextlib.ExitStack() as stack:
         file = arguments.output
         write = enclosure_text(print) if file is None else stack.enter_context(enclosure_sink(file))
@@ -510,6 +530,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
         for found, work in evaluate_table(network, source.chunks, scale, arguments.backend):
             write(found)
             on_rows(len(found.lower[-1]), work)
+    _say_headers(arguments.inputs, headers)
     if arguments.output is not None:
         _say(f"wrote {arguments.output}")
     return 0
@@ -553,9 +574,7 @@ def _run(
     labels = None if path is None else open_labels(path, certifier.classes)
     with _row_progress(what, source.size) as on_rows:
         summary = certify_source(certifier, source, radii, labels=labels, write=write, on_rows=on_rows)
-    for line, taken in headers:
-        what = "taken for a header" if taken else "read as an output; if it is a header, take it out"
-        _say(f"{arguments.outputs}: the first line is {what}: {line[:60]}")
+    _say_headers(arguments.outputs, headers)
     return summary
 
 
@@ -612,7 +631,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     from intervalcert.report import audit_table, print_data
 
     bounds = load_bounds(arguments.bounds)
-    network = load_model(arguments.model, arguments.biases, activation=arguments.activation)
+    network = load_model(arguments.model, arguments.biases, activation=arguments.activation or "relu")
     with _layer_progress("audit", len(network.layers)) as on_step:
         report = audit(bounds, network, on_step)
     print_data(audit_table(report))

@@ -6,10 +6,13 @@ Inputs are taken in blocks; a block is judged in one go, in this process or in a
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from multiprocessing import get_context
@@ -110,7 +113,7 @@ class InputCertifier:
     def _together(self, block: Block) -> list[Verdict]:
         """By the first number system, all at once; one by one where it cannot tell."""
         low, high = (end.T for end in self._evaluator(self._task.rungs[0]).before_activations(block.inputs)[-1].ends())
-        winners: Indices = np.argmax(low / 2 + high / 2, axis=1)
+        winners = _likely_winners(low.T, high.T)
         places = np.arange(len(low)), winners
         finite: Bools = np.logical_and.reduce(np.isfinite(low) & np.isfinite(high), axis=1)
         worst, best = np.where(finite[:, None], high, 0.0), np.where(finite[:, None], low, 0.0)
@@ -128,10 +131,14 @@ class InputCertifier:
     def _deployed(self, deployment: Deployment, block: Block) -> list[Verdict]:
         """Of the program in floats: certified with an error bound that does not claim to be the least one."""
         effort = self._task.effort
-        evaluator = self._evaluator(self._task.rungs[0])
-        before = [value.ends() for value in evaluator.before_activations(block.inputs)]
+        try:
+            evaluator = self._evaluator(self._task.rungs[0])
+            before = [value.ends() for value in evaluator.before_activations(block.inputs)]
+        except InconclusiveError:  # float64 does not reach so far
+            some = (self._one_by_one(block, index) for index in range(len(block.radii)))
+            return [replace(verdict, certified=False, radius=0.0) for verdict in some]
         low, high = before[-1]
-        winners: Indices = np.argmax(low / 2 + high / 2, axis=0)
+        winners = _likely_winners(low, high)
         inputs = evaluator.backend.matrix(block.inputs).ends()
         beyond = np.maximum(np.abs(inputs[0]), np.abs(inputs[1])) > float(deployment.form.largest) * (1 + 2.0**-40)
         if beyond.any():
@@ -169,11 +176,7 @@ class InputCertifier:
                 logits = self._evaluator(backend).before_activations(x)[-1]
             except InconclusiveError:
                 continue
-            low, high = (end[:, 0] for end in logits.ends())
-            winner = int(np.argmax(low / 2 + high / 2))
-            unit = np.eye(len(low), dtype=np.int64)
-            leads = backend.matrix(RationalMatrix.from_floats(np.delete(unit[winner] - unit, winner, axis=0))) @ logits
-            least, most = (end[:, 0] for end in leads.ends())
+            winner, least, most = _leads(logits, backend)
             if not (np.isfinite(least).all() and np.isfinite(most).all()):
                 continue
             yes, maybe = (self._against(ends, winner, block.radii[index]) for ends in (least, most))
@@ -204,6 +207,33 @@ def _column(inputs: RationalMatrix, index: int) -> RationalMatrix:
     return RationalMatrix(inputs.numerators[:, index : index + 1], inputs.denominator)
 
 
+def _likely_winners(low: Floats, high: Floats) -> Indices:
+    """Of each column: the class in whose favour the ends speak."""
+    with np.errstate(invalid="ignore"):
+        middle = low / 2 + high / 2
+    found: Indices = np.argmax(np.nan_to_num(middle), axis=0)
+    return found
+
+
+def _leads(logits: Matrix[Any], backend: Backend[Any]) -> tuple[int, Floats, Floats]:
+    """The winner of one output, and the ends of its leads over the other classes, in their order.
+
+    The first largest logit, if the number system can tell: from the likely winner on to whoever leads it, or equals it
+    with a smaller index.
+    """
+    winner = int(_likely_winners(*logits.ends())[0])
+    unit = np.eye(logits.shape[0], dtype=np.int64)
+    for _ in range(len(unit)):
+        others = np.delete(np.arange(len(unit)), winner)
+        leads = backend.matrix(RationalMatrix.from_floats(unit[winner] - unit[others])) @ logits
+        low, high = (end[:, 0] for end in leads.ends())
+        ahead = (high <= 0) & ((low < 0) | (others < winner))
+        if not ahead.any():
+            break
+        winner = int(others[int(np.argmin(np.where(ahead, low, np.inf)))])
+    return winner, low, high
+
+
 class LogitCertifier:
     """Judges given logits of a program in floats, by the worst case over all inputs of at most some norm."""
 
@@ -231,7 +261,7 @@ class LogitCertifier:
             near = values.T / 10.0 ** (rows.places or 0)
             near_by = 4 * np.spacing(np.abs(near))
             low, high = near - near_by, near + near_by
-        winners: Indices = np.argmax(low / 2 + high / 2, axis=0)
+        winners = _likely_winners(low, high)
         found = self._deployment.radii(self._worst, low, high, winners, self._margins, twice=True)
         ceilings = np.array([float_enclosure(eps, eps)[1] for eps in map(radii.exact, range(count))])
         nowhere = np.zeros(count, dtype=bool)
@@ -297,10 +327,10 @@ def blocks_of(rows: Rows, width: int, scale: Fraction | None, radii: Radii, step
     count, found = rows.values.shape
     if found != width:
         raise InputError(f"{rows.what}: {found} numbers per input, but the model takes {width}")
-    if rows.values.dtype.kind in "iu" and scale is None:
+    if rows.whole and scale is None:
         raise InputError(
-            f"{rows.what}: whole numbers of type {rows.values.dtype}. What is their unit? Say it as a scale, 1/255 for "
-            "images of bytes that the model takes as x/255, or 1 if it takes them as they are"
+            f"{rows.what}: whole numbers. What is their unit? Say it as a scale (--input-scale), 1/255 for images of "
+            "bytes that the model takes as x/255, or 1 if it takes them as they are"
         )
     factor = Fraction(1) if scale is None else scale
     for start in range(0, count, step):
@@ -328,7 +358,9 @@ def _start(task: Task) -> None:
     """In a worker: what all blocks share. The parent alone answers an interrupt."""
     global _certifier
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _certifier = InputCertifier(task)
+    # A copy of a number system that tests its process when it is made tests this one.
+    rungs: tuple[Any, ...] = task.rungs
+    _certifier = InputCertifier(replace(task, rungs=tuple(replace(rung) for rung in rungs)))
 
 
 def _judge(block: Block) -> Verdicts:
@@ -338,7 +370,26 @@ def _judge(block: Block) -> Verdicts:
 
 
 def _done(block: Block, future: Future[Verdicts]) -> tuple[Block, Verdicts]:
-    return block, future.result()
+    try:
+        return block, future.result()
+    except BrokenProcessPool:
+        raise InputError(
+            f"a process that worked on the inputs from {block.first} on was ended from outside, or ran out of memory: "
+            "try again, with fewer jobs"
+        ) from None
+
+
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """No interrupt meanwhile. (Only the main thread may say so.)"""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def judge_all(task: Task, blocks: Iterator[Block], jobs: int = 1) -> Iterator[tuple[Block, Verdicts]]:
@@ -352,7 +403,8 @@ def judge_all(task: Task, blocks: Iterator[Block], jobs: int = 1) -> Iterator[tu
     try:
         waiting: deque[tuple[Block, Future[Verdicts]]] = deque()
         for block in blocks:
-            waiting.append((block, pool.submit(_judge, block)))
+            with _deaf():  # a process that is started now is born so
+                waiting.append((block, pool.submit(_judge, block)))
             if len(waiting) > 3 * jobs:
                 yield _done(*waiting.popleft())
         while waiting:

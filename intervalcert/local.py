@@ -101,10 +101,11 @@ class LocalCertifier:
 
         debts: what is to be taken off the winner's lead over each class first (for errors of another kind).
         """
-        guessed = _Floats(self._network, self._near, self._first, x, eps, debts)
         try:
-            promise, chains = guessed.search(effort)
-        except (np.linalg.LinAlgError, FloatingPointError):
+            with np.errstate(over="raise", invalid="raise"):
+                guessed = _Floats(self._network, self._near, self._first, x, eps, debts)
+                promise, chains = guessed.search(effort)
+        except (np.linalg.LinAlgError, FloatingPointError, OverflowError):  # floats end here
             return LocalVerdict(False, 0.0)
         if promise < _PROMISING:
             return LocalVerdict(False, promise)
@@ -143,15 +144,14 @@ class _Floats:
         start = x.near_floats()
         value = np.ldexp(start.values[:, 0], start.exponent)
         self._inner: list[Floats] = []
-        with np.errstate(over="raise", invalid="raise"):
-            for layer, weights in zip(network.layers, near, strict=True):
-                value = np.ldexp(weights.values @ value, weights.exponent)
-                if layer.bias is not None:
-                    bias = layer.bias.near_floats()
-                    value = value + np.ldexp(bias.values[:, 0], bias.exponent)
-                self._inner.append(value)
-                if layer.activation is not None and layer.activation.hinges is not None:
-                    value = _bent(value, layer.activation.hinges)
+        for layer, weights in zip(network.layers, near, strict=True):
+            value = np.ldexp(weights.values @ value, weights.exponent)
+            if layer.bias is not None:
+                bias = layer.bias.near_floats()
+                value = value + np.ldexp(bias.values[:, 0], bias.exponent)
+            self._inner.append(value)
+            if layer.activation is not None and layer.activation.hinges is not None:
+                value = _bent(value, layer.activation.hinges)
         self.winner = int(np.argmax(self._inner[-1]))
         self.debts = np.zeros(network.outputs - 1) if debts is None else np.delete(debts, self.winner)
         self._leads = np.delete(self._inner[-1][self.winner] - self._inner[-1], self.winner) - self.debts

@@ -27,7 +27,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from intervalcert.errors import InputError
+from intervalcert.errors import InputError, UndecidedError
 
 __all__ = [
     "MAX_BINARY_EXPONENT",
@@ -178,9 +178,9 @@ def as_row(values: object, what: str) -> list[Fraction]:
     return row
 
 
-def is_flat(values: object) -> bool:
+def is_flat(values: object, what: str) -> bool:
     """Whether a list holds numbers rather than rows."""
-    rows = (isinstance(item, Sequence | np.ndarray) and not isinstance(item, str) for item in _listed(values, ""))
+    rows = (isinstance(item, Sequence | np.ndarray) and not isinstance(item, str) for item in _listed(values, what))
     return not any(rows)
 
 
@@ -488,7 +488,9 @@ class RationalMatrix:
 
 
 def exact_integers(x: npt.NDArray[np.float64]) -> tuple[IntegerArray, int]:
-    """A vector of finite floats as integers over a common denominator."""
+    """A vector of floats as integers over a common denominator. Raises: UndecidedError unless all are finite."""
+    if not np.isfinite(x).all():
+        raise UndecidedError("a number that is not finite")
     numerators, denominator = _float_integers(x, 0)
     return numerators, denominator
 

@@ -64,6 +64,8 @@ def holds_sector(function: Hinges, low: Floats, high: Floats, reach: Floats, sec
 
     Requires: the neuron's value is between low and high, and changes by at most `reach`.
     """
+    if not all(np.isfinite(x).all() for x in (low, high, reach, sector.middle, sector.spread)):
+        return False
     least, most, denominator = _ends(function, low, high, reach)
     (m, d), (r, e) = exact_integers(sector.middle), exact_integers(sector.spread)
     inside = ((m * e - r * d) * denominator <= least * (d * e)) & ((m * e + r * d) * denominator >= most * (d * e))
@@ -80,9 +82,9 @@ def sector_around(function: Hinges, low: Floats, high: Floats, reach: Floats) ->
 
 
 def is_within_reach(reach: Floats, squares: Floats, factor: Fraction) -> Bools:
-    """Where reach² >= factor·squares, exactly; never where the square is not finite."""
-    finite = np.isfinite(squares)
-    (b, n), (s, d) = exact_integers(reach), exact_integers(np.where(finite, squares, 0.0))
+    """Where reach² >= factor·squares, exactly; never where either is not finite."""
+    finite = np.isfinite(squares) & np.isfinite(reach)
+    (b, n), (s, d) = (exact_integers(np.where(finite, x, 0.0)) for x in (reach, squares))
     enough: Bools = (b * b * (d * factor.denominator) >= s * (factor.numerator * n * n)).astype(bool)
     found: Bools = finite & (reach >= 0) & enough
     return found

@@ -26,7 +26,15 @@ from pyarrow import parquet as pq
 from intervalcert import InputError, Network, UsageError, certify, compute_bounds, save_bounds
 from intervalcert.api import bulk_certifier
 from intervalcert.backends import get_backend
-from intervalcert.batch import Outputs, certify_all, certify_source, read_labels, read_outputs, verdict_sink
+from intervalcert.batch import (
+    VERDICT_COLUMNS,
+    Outputs,
+    certify_all,
+    certify_source,
+    read_labels,
+    read_outputs,
+    verdict_sink,
+)
 from intervalcert.bulk import BulkCertifier, Radii, Rows, Verdicts
 from intervalcert.certifier import Certifier, Verdict
 from intervalcert.cli import main
@@ -329,22 +337,26 @@ def test_written_in_pieces(tmp_path, ending, pieces):
         found = np.load(path)
     elif ending == ".parquet":
         table = pq.read_table(path)
-        assert [str(field.type) for field in table.schema] == ["int64", "int32", "bool", "double"]
+        assert [str(field.type) for field in table.schema] == ["int64", "int32", "bool", "double", "string", "string"]
         found = {name: table[name].to_numpy() for name in table.column_names}
     else:
         lines = path.read_text().splitlines()
         if ending == ".csv":
-            assert lines.pop(0) == "index,argmax,verdict,radius"
-            records = [dict(zip(("index", "argmax", "verdict", "radius"), x.split(","), strict=True)) for x in lines]
+            names = lines.pop(0).split(",")
+            assert names == list(VERDICT_COLUMNS)
+            records = [dict(zip(names, x.split(","), strict=True)) for x in lines]
         else:
             records = [json.loads(line) for line in lines]
         assert [float(record["radius"]) for record in records] == SOME.radius.tolist()
         assert [int(record["argmax"]) for record in records] == SOME.argmax.tolist()
         assert [record["verdict"] == "certified" for record in records] == SOME.certified.tolist()
+        assert {(record["semantics"], record["eps_space"]) for record in records} == {("real", "input")}
         return
     for name in ("argmax", "certified", "radius"):
         assert found[name].tolist() == getattr(SOME, name).tolist()
     assert found["index"].tolist() == list(range(6))
+    assert {str(np.asarray(x).astype(str)) for x in found["semantics"]} == {"real"}
+    assert {str(np.asarray(x).astype(str)) for x in found["eps_space"]} == {"input"}
 
 
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".npy", ".parquet"])
@@ -542,4 +554,4 @@ def test_a_header_of_numbers_is_an_output_and_a_note(folder, capsys):
     assert main(["certify", "bounds.json", "y.csv", "--eps", "0", "--json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["total"] == 2
-    assert "read as an output; if it is a header, take it out: 0,1,2" in err
+    assert "read as numbers; if it is a header, take it out: 0,1,2" in err

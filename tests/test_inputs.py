@@ -1,0 +1,569 @@
+"""Certifying from inputs: the verdicts are those of exact rationals wherever floats can hold a lead, the same in any
+number of processes and blocks, and whatever is wrong with the inputs is said.
+"""
+
+import csv
+import itertools
+import json
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from intervalcert import InputError, Network, UsageError, certify_inputs, compute_bounds, load_model, save_bounds
+from intervalcert.api import input_task
+from intervalcert.bulk import Radii, Rows, Verdicts
+from intervalcert.cli import main
+from intervalcert.inputs import blocks_of, judge_all
+from intervalcert.rational import RationalMatrix
+
+HINGES = ("relu", "leaky_relu:0.5", "leaky_relu:-0.5", "leaky_relu:2", "hard_tanh", "identity")
+
+
+def bend(name, x):
+    kind, _, parameter = name.partition(":")
+    if kind == "hard_tanh":
+        return max(Fraction(-1), min(Fraction(1), x))
+    return x if kind == "identity" or x > 0 else x * Fraction(parameter or 0)
+
+
+def exact_logits(network, x):
+    value = list(x)
+    for layer in network.layers:
+        rows = range(layer.weights.shape[0])
+        value = [sum(layer.weights[i, j] * v for j, v in enumerate(value)) for i in rows]
+        value = [z + (0 if layer.bias is None else layer.bias[i, 0]) for i, z in enumerate(value)]
+        if layer.activation is not None:
+            value = [bend(layer.activation.name, z) for z in value]
+    return value
+
+
+def exact_verdict(network, margins, x, eps):
+    """The winner, and whether its lead over every other class exceeds what the margins allow."""
+    logits = exact_logits(network, x)
+    top = logits.index(max(logits))
+    return top, all(logits[top] - y > eps * margins[i][top] for i, y in enumerate(logits) if i != top)
+
+
+def drawn(seed, between="relu", widths=(3, 4, 3), biases=True):
+    """Multiples of 1/8: at inputs that are multiples of 1/16, every lead is a float."""
+    rng = np.random.default_rng(seed)
+    layers = [rng.integers(-16, 17, (rows, columns)) / 8 for columns, rows in itertools.pairwise(widths)]
+    return Network.from_arrays(
+        layers, [rng.integers(-16, 17, len(w)) / 8 for w in layers] if biases else None, between=between
+    )
+
+
+def some_inputs(seed, width, count):
+    return np.random.default_rng(seed).integers(-32, 33, (count, width)) / 16
+
+
+def as_fractions(array):
+    return [[Fraction(float(a)) for a in row] for row in array]
+
+
+# -- the truth -------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    between=st.sampled_from(HINGES),
+    hidden=st.lists(st.integers(1, 5), max_size=2),
+    eps=st.sampled_from([Fraction(0), Fraction(1, 100), Fraction(1, 8), Fraction(1, 3), Fraction(1)]),
+)
+def test_the_verdicts_are_those_of_exact_rationals(seed, between, hidden, eps):
+    network = drawn(seed, between, (3, *hidden, 3))
+    bounds = compute_bounds(network, "float64")
+    inputs = some_inputs(seed, 3, 5)
+    found = certify_inputs(network, inputs, eps, bounds=bounds, local=False)
+    refined = certify_inputs(network, inputs, eps, bounds=bounds, local=True, effort=1)
+    for x, plain, local in zip(as_fractions(inputs), found, refined, strict=True):
+        top, certified = exact_verdict(network, bounds.margins.matrix, x, eps)
+        assert (plain.argmax, plain.certified) == (top, certified)
+        assert local.argmax == top
+        assert local.certified >= certified
+        assert local.locally == (local.certified and not certified)
+        if local.locally:
+            assert local.radius <= eps, "what was proved is about this radius"
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10**6), between=st.sampled_from(HINGES))
+def test_the_radius_is_certified(seed, between):
+    network = drawn(seed, between)
+    bounds = compute_bounds(network, "float64")
+    inputs = some_inputs(seed, 3, 3)
+    found = certify_inputs(network, inputs, 0, bounds=bounds, local=False)
+    for x, verdict in zip(as_fractions(inputs), found, strict=True):
+        if verdict.certified and np.isfinite(verdict.radius):
+            assert exact_verdict(network, bounds.margins.matrix, x, Fraction(verdict.radius))[1]
+
+
+@pytest.mark.parametrize("between", HINGES)
+def test_ties_are_never_certified(between):
+    """Two classes with the same weights; two that meet at the input alone; and all of them."""
+    same = Network.from_arrays([np.eye(2), [[1.0, 2.0], [1.0, 2.0], [-9.0, 0.0]]], between=between)
+    meet = Network.from_arrays([np.eye(2), [[1.0, 0.0], [0.0, 1.0]]], between=between)
+    zero = Network.from_arrays([np.zeros((2, 2)), np.ones((3, 2))], between=between)
+    for network in (same, meet, zero):
+        for eps in ("0", "1e-400", "0.1", "100"):
+            found = certify_inputs(network, [[Fraction(1, 2), Fraction(1, 2)]], eps, local=True)[0]
+            assert (found.certified, found.radius) == (False, 0.0)
+
+
+def test_a_lead_that_the_margin_meets_is_not_enough():
+    """L = ||(3, 4)|| = 5, found exactly. At (1, 1/2) the lead is 5, so that at eps = 1 it may be gone."""
+    network = Network.from_arrays([[[3.0, 4.0], [0.0, 0.0]]])
+    bounds = compute_bounds(network, "exact")
+    assert bounds.margins.matrix[0][1] == 5
+    tiny = Fraction(1, 10**30)
+    for eps, certified in ((1 - tiny, True), (Fraction(1), False), (1 + tiny, False)):
+        assert certify_inputs(network, [[1, 0.5]], eps, bounds=bounds)[0].certified is certified
+    just_above = [[Fraction(1), Fraction(1, 2) + Fraction(1, 2**40)]]
+    just_below = [[Fraction(1), Fraction(1, 2) - Fraction(1, 2**40)]]
+    assert certify_inputs(network, just_above, 1, bounds=bounds)[0].certified
+    assert not certify_inputs(network, just_below, 1, bounds=bounds)[0].certified
+
+
+def test_a_knife_edge_of_local_refinement():
+    """Affine within 10 of (10, 10): the lead is 5 there, its slope 5, and at distance 1 exactly there is a tie."""
+    network = Network.from_arrays([np.eye(2) * 1.0, [[3.0, 4.0], [0.0, 0.0]]], [None, [0.0, 65.0]])
+    for eps, certified in ((Fraction(999, 1000), True), (Fraction(1), False), (1 + Fraction(1, 10**12), False)):
+        assert certify_inputs(network, [[10, 10]], eps, local=True)[0].certified is certified
+
+
+@pytest.mark.parametrize(
+    "biases",
+    [
+        [2**60 + 1, 2**60 + 2],
+        ["1", "1.00000000000000000001"],
+        [Fraction(1, 3), Fraction(1, 3) + Fraction(1, 10**30)],
+        ["1e400", "2e400"],
+        ["0", "1e-400"],
+    ],
+)
+def test_the_winner_is_that_of_exact_rationals(biases):
+    """Logits that no float tells apart, or beyond the floats: exact rationals know the winner."""
+    network = Network.from_arrays([np.zeros((2, 1), dtype=int)], [biases])
+    assert certify_inputs(network, [[0]], 0, local=True)[0].argmax == 1
+
+
+# -- blocks and processes --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("effort", [None, 2])
+def test_blocks_of_any_size_give_the_same(effort):
+    """Leads that are not within an error bound of any limit: each verdict is its own."""
+    network = drawn(1, "leaky_relu:0.5", (3, 6, 5, 3))
+    task = input_task(network, compute_bounds(network, "float64"), effort)
+    rows = Rows(some_inputs(1, 3, 23), first=7, work=100)
+    radii = Radii.of([Fraction(k, 40) for k in range(23)], 7)
+    found = []
+    for step in (1, 2, 7, 23, 64):
+        judged = list(judge_all(task, blocks_of(rows, 3, None, radii, step)))
+        assert sum(block.work for block, _ in judged) == 100
+        found.append(Verdicts.of([verdict for _, some in judged for verdict in some]))
+    for verdicts in found:
+        assert verdicts.indices.tolist() == list(range(7, 30))
+        assert verdicts.certified.tolist() == found[0].certified.tolist()
+        assert verdicts.locally.tolist() == found[0].locally.tolist()
+        assert verdicts.argmax.tolist() == found[0].argmax.tolist()
+    assert 0 < found[0].certified.sum() < 23
+    assert effort is None or found[0].locally.any()
+
+
+def test_two_processes_give_the_same():
+    network = drawn(2, widths=(3, 6, 5, 3))
+    inputs, radii = some_inputs(2, 3, 150), [Fraction(k % 40, 60) for k in range(150)]
+    alone, together = (certify_inputs(network, inputs, radii, local=True, effort=2, jobs=jobs) for jobs in (1, 2))
+    assert alone == together
+    assert alone.locally.any()
+    assert together.indices.tolist() == list(range(150))
+
+
+def test_each_input_has_its_own_radius():
+    network, inputs = drawn(3), some_inputs(3, 3, 4)
+    radii = ["0", "0.1", Fraction(1, 3), 1000]
+    found = certify_inputs(network, inputs, radii)
+    singly = [certify_inputs(network, x, eps)[0] for x, eps in zip(inputs, radii, strict=True)]
+    assert [v.certified for v in found] == [v.certified for v in singly]
+    with pytest.raises(InputError, match="4 outputs, but 2 radii"):
+        certify_inputs(network, inputs, ["0.1", "0.2"])
+
+
+@pytest.mark.parametrize("fault", ["sums are not rounded to nearest", "BLAS does not round to nearest"])
+def test_without_trust_in_floats_the_answers_are_the_same(monkeypatch, fault):
+    """Balls and rationals take over. (The true fault cannot be had without changing the process.)"""
+    network, inputs = drawn(4, widths=(3, 5, 3)), some_inputs(4, 3, 6)
+    bounds = compute_bounds(network, "exact", 5)
+    expected = [certify_inputs(network, inputs, "0.2", bounds=bounds, local=local) for local in (False, True)]
+    name = "arithmetic_fault" if "sums" in fault else "product_fault"
+    monkeypatch.setattr(f"intervalcert.backends.float64.{name}", lambda: fault)
+    if "sums" in fault:
+        monkeypatch.setattr("intervalcert.bulk.arithmetic_fault", lambda: fault)
+    found = [certify_inputs(network, inputs, "0.2", bounds=bounds, local=local) for local in (False, True)]
+    for mine, theirs in zip(found, expected, strict=True):
+        assert mine.certified.tolist() == theirs.certified.tolist()
+        assert mine.argmax.tolist() == theirs.argmax.tolist()
+    margins = bounds.margins.matrix
+    exact = [exact_verdict(network, margins, x, Fraction(1, 5)) for x in as_fractions(inputs)]
+    assert [(v.argmax, v.certified) for v in found[0]] == exact
+
+
+# -- what inputs may be ----------------------------------------------------------------------------------------------
+
+
+def test_bytes_with_a_scale_are_exact():
+    """k/255 is no float: with the scale the verdicts are those of the very rationals."""
+    network = drawn(5)
+    bounds = compute_bounds(network, "float64")
+    images = np.random.default_rng(5).integers(0, 256, (20, 3)).astype(np.uint8)
+    rationals = [[Fraction(int(k), 255) for k in row] for row in images]
+    radii = [Fraction(k, 20) for k in range(20)]
+    scaled = certify_inputs(network, images, radii, scale="1/255", bounds=bounds)
+    assert scaled == certify_inputs(network, rationals, radii, bounds=bounds)
+    assert scaled == certify_inputs(network, images.tolist(), radii, scale=Fraction(1, 255), bounds=bounds)
+    assert scaled == certify_inputs(network, images.astype(np.int64), radii, scale="1/255", bounds=bounds)
+    assert 0 < scaled.certified.sum() < 20
+
+
+def test_a_knife_edge_that_only_the_exact_scale_meets():
+    """51/255 is 1/5: the logits are equal there, and with the float 0.2 in its place they are not."""
+    network = Network.from_arrays([[[5], [0]]], [[0, 1]])
+    assert not certify_inputs(network, np.array([[51]]), 0, scale="1/255")[0].certified
+    assert certify_inputs(network, np.array([[0.2]]), 0)[0].certified
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int32, np.int64, np.uint64])
+def test_whole_numbers_need_a_scale(dtype):
+    network = drawn(6)
+    with pytest.raises(InputError, match=r"whole numbers\. .*scale"):
+        certify_inputs(network, np.ones((2, 3), dtype=dtype), "0.1")
+    assert len(certify_inputs(network, np.ones((2, 3), dtype=dtype), "0.1", scale=1)) == 2
+
+
+def test_large_whole_numbers_need_a_scale_too():
+    """Beyond 2^53 they are held in another way, which must not make a difference."""
+    with pytest.raises(InputError, match="scale"):
+        certify_inputs(drawn(6), np.full((2, 3), 2**60), "0.1")
+
+
+def test_large_whole_numbers_are_exact():
+    network = Network.from_arrays([[[1, 0], [0, 1]]])
+    found = certify_inputs(network, np.array([[2**62 + 1, 2**62]]), "0.5", scale=1)[0]
+    assert (found.argmax, found.certified) == (0, True)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_floats_are_their_exact_values(dtype):
+    network = Network.from_arrays([[[1], [0]]], [[0, Fraction(1, 10)]])
+    tenth = np.array([[0.1]], dtype=dtype)
+    assert certify_inputs(network, tenth, 0)[0].argmax == (0 if Fraction(float(tenth[0, 0])) > Fraction(1, 10) else 1)
+
+
+REFUSED = [
+    (np.zeros((2, 4)), "4 numbers per input, but the model takes 3"),
+    (np.zeros(4), "4 numbers per input, but the model takes 3"),
+    ([[1, 2]], "2 numbers per input, but the model takes 3"),
+    ([[1, 2, 3], [1, 2]], "row 1 has 2 numbers"),
+    (np.array([[0.0, 1.0, 2.0], [0.0, np.nan, 1.0]]), "nan in row 1, column 1; every number must be finite"),
+    (np.array([[0.0, 1.0, -np.inf]]), "-inf in row 0, column 2; every number must be finite"),
+    ([[1.0, float("nan"), 2.0]], "nan is not a finite number"),
+    (np.zeros((0, 3)), r"shape \(0, 3\)"),
+    (np.zeros((3, 0)), r"shape \(3, 0\)"),
+    (np.zeros((2, 3, 1)), r"shape \(2, 3, 1\)"),
+    ([], "non-empty list"),
+    (np.array([["a", "b", "c"]]), "numbers of type"),
+    (np.ones((1, 3), dtype=bool), "numbers of type bool"),
+    (np.ones((1, 3), dtype=complex), "numbers of type complex"),
+    (np.ma.masked_array(np.zeros((1, 3)), mask=True), "masked"),
+    ([[True, 1, 2]], "truth value"),
+]
+
+
+@pytest.mark.parametrize(("inputs", "says"), REFUSED, ids=[str(k) for k in range(len(REFUSED))])
+def test_inputs_that_are_refused(inputs, says):
+    with pytest.raises(InputError, match=says) as caught:
+        certify_inputs(drawn(7), inputs, "0.1")
+    assert "logits" not in str(caught.value)
+
+
+@pytest.mark.parametrize("inputs", [np.zeros((0, 3)), np.zeros((2, 3, 1)), [], [[1, 2, "x"]]])
+def test_a_refusal_speaks_of_inputs(inputs):
+    with pytest.raises(InputError, match="input"):
+        certify_inputs(drawn(7), inputs, "0.1")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"eps": "-0.1"}, "must not be negative"),
+        ({"eps": "nan"}, "not a finite number"),
+        ({"eps": float("inf")}, "not a finite number"),
+        ({"scale": "0.1.2"}, "not a decimal"),
+        ({"scale": float("nan")}, "not a finite"),
+        ({"scale": True}, "truth value"),
+    ],
+)
+def test_numbers_that_are_refused(options, says):
+    with pytest.raises(InputError, match=says):
+        certify_inputs(drawn(7), np.zeros((1, 3)), **{"eps": "0.1", **options})
+
+
+@pytest.mark.parametrize("effort", [-1, 1001, 2.0, "3", True])
+def test_an_effort_that_is_none(effort):
+    with pytest.raises(UsageError, match="effort"):
+        certify_inputs(drawn(7), np.zeros((1, 3)), "0.1", local=True, effort=effort)
+
+
+def test_bounds_of_another_model_are_refused():
+    with pytest.raises(InputError, match="of another model"):
+        certify_inputs(drawn(8), np.zeros((1, 3)), "0.1", bounds=compute_bounds(drawn(9), "float64"))
+    leaky = compute_bounds(drawn(8, "leaky_relu:0.5"), "float64")
+    with pytest.raises(InputError):
+        certify_inputs(drawn(8), np.zeros((1, 3)), "0.1", bounds=leaky)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-150, 1e150, 1e300])
+@pytest.mark.parametrize("biases", [True, False])
+def test_sizes_at_the_ends_of_the_floats(scale, biases):
+    """Verdicts as of exact rationals, or none; no exception, no warning. (Of positive homogeneous networks it is known:
+    without biases, they are the ones of the same network at another scale.)
+    """
+    plain = drawn(10, widths=(3, 4, 4, 3), biases=biases)
+    factor = Fraction(scale)
+    weights = [
+        RationalMatrix(w.numerators * factor.numerator, w.denominator * factor.denominator) for w in weights_of(plain)
+    ]
+    network = Network.of(weights, [layer.bias for layer in plain.layers] if biases else None)
+    bounds = compute_bounds(network, "float64")
+    inputs = some_inputs(10, 3, 4)
+    for eps in ("0", "0.01", "1e300", "1e-400", "1e400"):
+        found = certify_inputs(network, inputs, eps, bounds=bounds, local=True)
+        for x, verdict in zip(as_fractions(inputs), found, strict=True):
+            top, _ = exact_verdict(network, bounds.margins.matrix, x, Fraction(0))
+            assert not verdict.certified or verdict.argmax == top
+
+
+def weights_of(network):
+    return [layer.weights for layer in network.layers]
+
+
+@pytest.mark.parametrize("x", ["1e400", "-1e308", "1e-400"])
+def test_inputs_at_the_ends_of_the_floats(x):
+    assert len(certify_inputs(drawn(11), [[x, x, "1"]], "0.1", local=True)) == 1
+
+
+def test_networks_that_hardly_are_ones():
+    """Zero layers, zero rows, dead layers, one neuron: verdicts as exact rationals have them, at every radius."""
+    nothing = np.zeros((2, 2))
+    cases = [
+        Network.from_arrays([nothing, np.eye(2)], [None, [1.0, 0.0]]),
+        Network.from_arrays([np.eye(2), nothing, np.eye(2)], [None, [0.0, 0.0], [0.0, 1.0]]),
+        Network.from_arrays([np.eye(2), nothing]),
+        Network.from_arrays([[[1.0, 0.0], [0.0, 0.0]], [[1.0, 1.0], [0.0, 0.0]]], [None, [0.0, 0.25]]),
+        Network.from_arrays([np.eye(2), np.eye(2)], [[-100.0, -100.0], [1.0, 0.0]]),
+        Network.from_arrays([[[1.0, 1.0]], [[1.0]], [[1.0], [-1.0]]], [[0.5], [0.25], None]),
+        Network.from_arrays([[[1.0, 0.0], [0.0, 1.0]]], [[1e300, -1e300]]),
+    ]
+    for network in cases:
+        bounds = compute_bounds(network, "float64")
+        inputs = some_inputs(1, 2, 3)
+        for eps in (Fraction(0), Fraction(1, 10), Fraction(10), Fraction(10) ** 6):
+            found = certify_inputs(network, inputs, eps, bounds=bounds, local=True)
+            for x, verdict in zip(as_fractions(inputs), found, strict=True):
+                top, certified = exact_verdict(network, bounds.margins.matrix, x, eps)
+                assert verdict.argmax == top
+                assert verdict.certified >= certified
+                if verdict.locally:  # the two extreme inputs along each axis, and across
+                    steps = itertools.product((-eps, 0, eps), repeat=2)
+                    near = [[a + d * Fraction(7, 10) for a, d in zip(x, step, strict=True)] for step in steps]
+                    for u in near:
+                        logits = exact_logits(network, u)
+                        assert all(logits[top] > y for i, y in enumerate(logits) if i != top)
+
+
+# -- the command line ------------------------------------------------------------------------------------------------
+
+MODEL = "[[1.0,2.0],[3.0,4.0]],[[0.5,0.25,-1],[1,1,2]]"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, capsys):
+    """A model, its bounds, inputs as floats, bytes and text, and labels; and a way to run a command among them."""
+    monkeypatch.chdir(tmp_path)
+    Path("model.txt").write_text(MODEL)
+    network = load_model("model.txt")
+    save_bounds(compute_bounds(network, "float64"), "bounds.json")
+    inputs = np.array([[1.0, 2.0], [-1.0, 0.5], [0.0, 0.0], [3.0, -1.0]])
+    np.save("x.npy", inputs)
+    np.save("bytes.npy", np.arange(8, dtype=np.uint8).reshape(4, 2) * 30)
+    np.savetxt("x.csv", inputs, delimiter=",", fmt="%.3f")
+    Path("labels.txt").write_text("2\n2\n0\n1\n")
+    np.save("y.npy", np.ones((4, 3)))
+
+    def run(*argv):
+        capsys.readouterr()
+        try:
+            code = main([str(word) for word in argv])
+        except SystemExit as left:
+            code = left.code
+        found = capsys.readouterr()
+        assert "Traceback" not in found.err, found.err
+        return code, found.out, found.err
+
+    return run
+
+
+FROM_INPUTS = ("certify", "--model", "model.txt", "--inputs")
+
+USAGE = {
+    "local without inputs": (("certify", "bounds.json", "y.npy", "--eps", "0.1", "--local"), "--local"),
+    "outputs and inputs": (("certify", "bounds.json", "y.npy", "--inputs", "x.npy", "--model", "model.txt"), "exclude"),
+    "inputs without a model": (("certify", "--inputs", "x.npy", "--eps", "0.1"), "--model"),
+    "model without inputs": (("certify", "bounds.json", "y.npy", "--model", "model.txt"), "--inputs"),
+    "effort without inputs": (("certify", "bounds.json", "y.npy", "--effort", "3"), "--inputs"),
+    "jobs without inputs": (("certify", "bounds.json", "y.npy", "--jobs", "2"), "--inputs"),
+    "scale without inputs": (("certify", "bounds.json", "y.npy", "--input-scale", "1"), "--inputs"),
+    "biases without inputs": (("certify", "bounds.json", "y.npy", "--biases", "b.txt"), "--inputs"),
+    "nothing": (("certify",), "BOUNDS and OUTPUTS"),
+    "bounds alone": (("certify", "bounds.json"), "BOUNDS and OUTPUTS"),
+    "no radius": ((*FROM_INPUTS, "x.npy"), "--eps"),
+    "effort of a word": ((*FROM_INPUTS, "x.npy", "--eps", "1", "--effort", "much"), "whole number"),
+    "negative jobs": ((*FROM_INPUTS, "x.npy", "--eps", "1", "--jobs", "-2"), ""),
+    "too much effort": ((*FROM_INPUTS, "x.npy", "--eps", "1", "--local", "--effort", "5000", "--jobs", "1"), "effort"),
+}
+
+
+@pytest.mark.parametrize("case", USAGE)
+def test_usage(folder, case):
+    argv, says = USAGE[case]
+    code, out, err = folder(*argv)
+    assert (code, out) == (2, "")
+    assert says in err
+
+
+REFUSED_FILES = {
+    "bytes without a scale": (("bytes.npy", "--eps", "1"), "scale"),
+    "a scale of a word": (("bytes.npy", "--eps", "1", "--input-scale", "x"), "--input-scale"),
+    "a scale over zero": (("bytes.npy", "--eps", "1", "--input-scale", "1/0"), "--input-scale"),
+    "a negative radius": (("x.npy", "--eps", "-1"), "negative"),
+    "logits for inputs": (("y.npy", "--eps", "1"), "3 numbers per input, but the model takes 2"),
+    "no such file": (("nowhere.npy", "--eps", "1"), "nowhere.npy"),
+    "groups": (("x.npy", "--eps", "1", "--activation", "group_sort"), "certify given logits instead"),
+    "not piecewise linear": (("x.npy", "--eps", "1", "--local", "--activation", "tanh"), "piecewise linear"),
+    "too few labels": (("x.npy", "--eps", "1", "--labels", "few.txt"), "labels"),
+    "nan": (("nan.npy", "--eps", "1"), "row 1, column 0"),
+    "empty": (("empty.npy", "--eps", "1"), "empty.npy"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_FILES)
+def test_files_that_are_refused(folder, case):
+    np.save("nan.npy", np.array([[1.0, 1.0], [np.nan, 1.0]]))
+    np.save("empty.npy", np.zeros((0, 2)))
+    Path("few.txt").write_text("1\n")
+    argv, says = REFUSED_FILES[case]
+    code, out, err = folder(*FROM_INPUTS, *argv, "--jobs", "1", "-o", "out.csv")
+    assert (code, out) == (3, "")
+    assert says in err
+    assert err.count("\n") == 1
+    assert not Path("out.csv").exists()
+
+
+def test_bounds_of_another_model_on_the_command_line(folder):
+    Path("other.txt").write_text(MODEL.replace("4.0", "5.0"))
+    code, _, err = folder("certify", "bounds.json", "--model", "other.txt", "--inputs", "x.npy", "--eps", "0.1")
+    assert code == 3
+    assert "another model" in err
+
+
+def test_all_it_prints_and_writes(folder):
+    """The same numbers as from the function, by whatever way they come out; with and without the bounds file."""
+    expected = certify_inputs(load_model("model.txt"), np.load("x.npy"), "0.2", local=True)
+    options = (
+        "--eps",
+        "0.2",
+        "--local",
+        "--effort",
+        "5",
+        "--jobs",
+        "1",
+        "--labels",
+        "labels.txt",
+        "--json",
+        "-o",
+        "v.csv",
+    )
+    for argv in (
+        (*FROM_INPUTS, "x.npy"),
+        (*FROM_INPUTS, "x.csv"),
+        ("certify", "bounds.json", *FROM_INPUTS[1:], "x.npy"),
+    ):
+        code, out, err = folder(*argv, *options)
+        assert (code, err) == (0, "wrote v.csv\n")
+        found = json.loads(out)
+        assert found["certified"] == expected.certified.sum()
+        assert found["certified_locally"] == expected.locally.sum()
+        assert (found["total"], found["eps"], found["semantics"]) == (4, "0.2", "real")
+        right = expected.argmax == [2, 2, 0, 1]
+        assert found["accuracy"] == right.sum() / 4
+        assert found["vra"] == (right & expected.certified).sum() / 4
+        rows = list(csv.DictReader(Path("v.csv").read_text().splitlines()))
+        assert [row["verdict"] == "certified" for row in rows] == expected.certified.tolist()
+        assert [int(row["argmax"]) for row in rows] == expected.argmax.tolist()
+
+
+def test_check_and_the_table(folder):
+    code, out, err = folder(*FROM_INPUTS, "x.npy", "--eps", "1000", "--jobs", "1", "--check")
+    assert (code, err) == (1, "")
+    assert "0 of 4" in out
+    np.save("one.npy", np.array([[1.0, 2.0]]))
+    assert folder(*FROM_INPUTS, "one.npy", "--eps", "1e-9", "--jobs", "1", "--check")[0] == 0
+
+
+def test_a_scale_on_the_command_line(folder):
+    _, out, _ = folder(*FROM_INPUTS, "bytes.npy", "--eps", "0.05", "--input-scale", "1/255", "--jobs", "1", "--json")
+    rationals = [[Fraction(int(k), 255) for k in row] for row in np.load("bytes.npy")]
+    expected = certify_inputs(load_model("model.txt"), rationals, "0.05", local=False)
+    assert json.loads(out)["certified"] == expected.certified.sum()
+
+
+@pytest.mark.parametrize("eps", ["1e400", "1e-400", "0", "1e308"])
+def test_any_radius_on_the_command_line(folder, eps):
+    """As many digits as are read; a fault of the program would be 70."""
+    code, out, _ = folder(*FROM_INPUTS, "x.npy", "--eps", eps, "--local", "--jobs", "1", "--json")
+    assert code == 0
+    assert json.loads(out)["total"] == 4
+
+
+def test_a_first_line_of_names_is_said_to_be_one(folder):
+    """As of outputs: a line that is left out is not left out in silence."""
+    Path("named.csv").write_text("width,height\n1,2\n-1,0.5\n")
+    code, out, err = folder(*FROM_INPUTS, "named.csv", "--eps", "0.1", "--jobs", "1", "--json")
+    assert code == 0
+    assert json.loads(out)["total"] == 2
+    assert "taken for a header" in err
+
+
+def test_two_processes_on_the_command_line(folder):
+    """A whole run in a process of its own, whose workers are gone with it."""
+    np.save("many.npy", np.random.default_rng(0).standard_normal((200, 2)))
+    argv = (*FROM_INPUTS, "many.npy", "--eps", "0.2", "--local", "--json")
+    done = subprocess.run(
+        [sys.executable, "-m", "intervalcert", *argv, "--jobs", "2"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    code, out, _ = folder(*argv, "--jobs", "1")
+    assert code == 0
+    assert json.loads(done.stdout) == json.loads(out)
+    assert done.stderr == ""

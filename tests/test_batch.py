@@ -123,6 +123,7 @@ def test_labels(tmp_path):
 
 # -- counts ----------------------------------------------------------------------------------------------------------
 
+REAL = {"semantics": "real", "eps_space": "input"}
 VERDICTS = (
     Verdict(0, 1, True, 0.5),
     Verdict(1, 2, False, 0.1),
@@ -157,11 +158,11 @@ def written(path, verdicts, columns=VERDICT_COLUMNS):
 def test_csv(tmp_path):
     written(tmp_path / "v.csv", VERDICTS)
     assert (tmp_path / "v.csv").read_text() == (
-        "index,argmax,verdict,radius\n"
-        "0,1,certified,0.5\n"
-        "1,2,not_certified,0.1\n"
-        "2,0,certified,inf\n"
-        "3,0,not_certified,0\n"
+        "index,argmax,verdict,radius,semantics,eps_space\n"
+        "0,1,certified,0.5,real,input\n"
+        "1,2,not_certified,0.1,real,input\n"
+        "2,0,certified,inf,real,input\n"
+        "3,0,not_certified,0,real,input\n"
     )
 
 
@@ -169,10 +170,10 @@ def test_jsonl(tmp_path):
     written(tmp_path / "v.jsonl", VERDICTS)
     lines = (tmp_path / "v.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == [
-        {"index": 0, "argmax": 1, "verdict": "certified", "radius": "0.5"},
-        {"index": 1, "argmax": 2, "verdict": "not_certified", "radius": "0.1"},
-        {"index": 2, "argmax": 0, "verdict": "certified", "radius": "inf"},
-        {"index": 3, "argmax": 0, "verdict": "not_certified", "radius": "0"},
+        {"index": 0, "argmax": 1, "verdict": "certified", "radius": "0.5", **REAL},
+        {"index": 1, "argmax": 2, "verdict": "not_certified", "radius": "0.1", **REAL},
+        {"index": 2, "argmax": 0, "verdict": "certified", "radius": "inf", **REAL},
+        {"index": 3, "argmax": 0, "verdict": "not_certified", "radius": "0", **REAL},
     ]
 
 
@@ -180,11 +181,13 @@ def test_npy(tmp_path):
     """Plain numbers: it loads where pickles are refused. The radius is the float itself."""
     written(tmp_path / "v.npy", VERDICTS)
     array = np.load(tmp_path / "v.npy", allow_pickle=False)
-    assert array.dtype.names == ("index", "argmax", "certified", "radius")
+    assert array.dtype.names == ("index", "argmax", "certified", "radius", "semantics", "eps_space")
     assert array["index"].tolist() == [0, 1, 2, 3]
     assert array["argmax"].tolist() == [1, 2, 0, 0]
     assert array["certified"].tolist() == [True, False, True, False]
     assert array["radius"].tolist() == [0.5, 0.1, math.inf, 0.0]
+    assert set(array["semantics"].tolist()) == {b"real"}
+    assert set(array["eps_space"].tolist()) == {b"input"}
 
 
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".npy"])
@@ -194,9 +197,9 @@ def test_radius_columns(tmp_path, ending):
     if ending == ".npy":
         assert np.load(path).dtype.names == RADIUS_COLUMNS
     elif ending == ".csv":
-        assert path.read_text().startswith("index,argmax,radius\n0,1,0.5\n")
+        assert path.read_text().startswith("index,argmax,radius,semantics,eps_space\n0,1,0.5,real,input\n")
     else:
-        assert json.loads(path.read_text().splitlines()[0]) == {"index": 0, "argmax": 1, "radius": "0.5"}
+        assert json.loads(path.read_text().splitlines()[0]) == {"index": 0, "argmax": 1, "radius": "0.5", **REAL}
 
 
 def test_an_ending_in_capitals_is_the_same(tmp_path):

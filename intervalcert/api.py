@@ -164,7 +164,8 @@ def input_task(network: Network, bounds: Bounds | None, effort: int | None, depl
         bounds = compute_bounds(run, "float64")
     else:
         check_same_model(bounds, network)
-        if [layer.weights for layer in run.layers] != [layer.weights for layer in network.layers]:
+        weights = [[layer.weights for layer in each.layers] for each in (run, network)]
+        if weights[0] != weights[1] or run.activations != network.activations:
             raise InputError(
                 f"the bounds are of weights that are not {deployed} numbers, but rounded when they are deployed: leave "
                 "the bounds out, and those of the rounded weights are computed"
@@ -184,9 +185,10 @@ def certify_deployed(
 ) -> Verdicts:
     """A verdict for each output of a program in floats, whose input is only known to have at most some norm.
 
-    Guarantees: `certified` only if it is proved, for every input v of at most that norm at which the program (or the
-    network over the reals) gives these logits, that the program keeps its winner for all inputs within eps of v that
-    the format can represent. The worst case over all such v: from inputs, `certify_inputs` proves more.
+    Guarantees: `certified` only if it is proved, for every input v of at most that norm at which the program gives
+    these logits (or the network with the rounded weights does, over the reals), that the program keeps its winner for
+    all inputs within eps of v that the format can represent. The worst case over all such v: from inputs,
+    `certify_inputs` proves more.
     """
     rows = _table(outputs, "the outputs")
     certifier = LogitCertifier(input_task(network, bounds, None, deployed), as_fraction(input_norm))

@@ -106,6 +106,8 @@ def _with_negative_numbers(words: Sequence[str]) -> list[str]:
     for word in words:
         if joined and joined[-1] in {"--eps", "--input-scale", "--input-norm"} and word.startswith("-"):
             joined[-1] = f"{joined[-1]}={word}"
+        elif "--input-box" in joined[-2:] and word.startswith("-") and not word.startswith("--"):
+            joined.append(f" {word}")  # what contains a blank is no option, and blanks around numbers do not count
         else:
             joined.append(word)
     return joined

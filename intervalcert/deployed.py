@@ -24,8 +24,9 @@ over i in N̂ at u is positive if, with the rows' errors e_i,
 which holds for all eps below a quotient. All of it is computed in float64, in sums and products of non-negative numbers
 which `_up` enlarges by more than their rounding: 1/(1 - γ_k) <= 1 + 2^-51·(k + 16) for k operations.
 
-ReLU, identity and hard_tanh are exact in floats; leaky_relu takes one more product. Other activations are refused: the
-accuracy of library functions is not known.
+ReLU, identity and hard_tanh are exact in floats; leaky_relu takes one more product, by a slope that may be rounded to
+the format or not, and its values must not overflow either. Other activations are refused: the accuracy of library
+functions is not known.
 """
 
 from __future__ import annotations
@@ -75,7 +76,10 @@ def _activation(layer: Layer, index: int, form: FloatFormat) -> Any:
             f"layer {index}: how {layer.activation.name!r} is rounded in {form.name} is not known (relu, leaky_relu, "
             "hard_tanh and identity are)"
         )
-    rounded = form.rounded(RationalMatrix.from_fractions([[as_fraction(slope)]]), f"the slope of layer {index}")[0, 0]
+    value = as_fraction(slope)
+    rounded = form.rounded(RationalMatrix.from_fractions([[value]]), f"the slope of layer {index}")[0, 0]
+    if rounded == value:
+        return layer.activation
     return activation(f"leaky_relu:{rounded.numerator}/{rounded.denominator}")
 
 
@@ -88,11 +92,23 @@ def _float_up(x: Fraction) -> float:
     return float_enclosure(x, x)[1]
 
 
-def _magnitudes(data: RationalMatrix) -> Floats:
-    """|x| of each entry, as floats above it."""
+def _floats(data: RationalMatrix) -> Floats:
+    """The very numbers. Requires: they are floats, as those of a deployed network are."""
     near = data.near_floats()
-    found: Floats = np.ldexp(np.abs(near.values), near.exponent)
-    return found if near.exact and not near.exponent else np.nextafter(found, np.inf)
+    if near.exact and not near.exponent:
+        return near.values
+    rows, columns = data.shape
+    return np.array([[float(data[i, j]) for j in range(columns)] for i in range(rows)])
+
+
+def _norms(x: Floats, axis: int) -> Floats:
+    """Upper bounds of Euclidean norms. Scaled by powers of two, so that no square vanishes or overflows."""
+    largest = np.max(np.abs(x), axis=axis, keepdims=True)
+    exponent = np.frexp(np.where(np.isfinite(largest), largest, 1.0))[1]
+    parts = np.ldexp(x, -exponent)  # at most 1; what vanishes here is less than 2^-1073, beside a sum of at least 1/4
+    roots = _up(np.sqrt((parts**2).sum(axis=axis, keepdims=True)), x.shape[axis])
+    found: Floats = np.nextafter(np.ldexp(roots, exponent), np.inf).squeeze(axis)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,14 +155,14 @@ class Deployment:
             raise SoundnessError(f"float64 arithmetic cannot be trusted in this process: {fault}")
         self.network, self.form = network, form
         self._norms, self._rungs = norms, rungs
-        self._layers = [
-            _Constants.of(layer, index, norm, form, rungs)
-            for index, (layer, norm) in enumerate(zip(network.layers, norms, strict=True))
-        ]
-        self._reach = self._reaches(sigmas)
-        last = _rationals_as_floats(network.layers[-1].weights)
-        gaps = np.sqrt(np.maximum(0.0, ((last[:, None] - last[None]) ** 2).sum(axis=2)))
-        self.gaps: Floats = _up(gaps, last.shape[1])  # differences of floats are off by u each: within the 16 to spare
+        with np.errstate(all="ignore"):  # what is infinite or not a number certifies nothing
+            self._layers = [
+                _Constants.of(layer, index, norm, form, rungs)
+                for index, (layer, norm) in enumerate(zip(network.layers, norms, strict=True))
+            ]
+            self._reach = self._reaches(sigmas)
+            last = _floats(network.layers[-1].weights)
+            self.gaps: Floats = _up(np.stack([_norms(row - last, axis=1) for row in last]))  # each off by u: see `_up`
 
     def _reaches(self, sigmas: Sequence[Fraction]) -> list[float]:
         """s_0, s_1, …: of the inputs of each layer."""
@@ -179,7 +195,7 @@ class Deployment:
             rows.append(_up(constants.rows[:, None] * size + constants.bias))
             if layer.activation is not None:
                 centre = _bent_size(layer, low, high)
-                still = float(_up(np.sqrt((centre**2).sum()), len(centre)))
+                still = float(_norms(centre, axis=0)[0])
                 size = float(_up(still + self._reach[index + 1] * radius))
         return Extent(tuple(rows))
 
@@ -192,19 +208,18 @@ class Deployment:
         points = extent.rows[0].shape[1]
         alpha, beta = np.zeros(points), 0.0
         most = np.full(points, np.inf)
-        largest = float(self.form.largest)
         for index, (constants, rows) in enumerate(zip(self._layers, extent.rows, strict=True)):
             stretched, factor = constants.lipschitz * constants.norm, max(constants.lipschitz, 1.0)
             kappa, reach = constants.kappa, self._reach[index]
             # |W||ĥ| + |b| of each row is at most rows + ||W_k||·(alpha + (reach + beta)·eps).
             base, slope = _up(rows + constants.rows[:, None] * alpha), _up(constants.rows * (reach + beta))
-            room = largest / (1 + kappa) * (1 - 2.0**-40) - constants.underflow - base
+            room = constants.largest / (1 + kappa) * (1 - 2.0**-40) - constants.underflow - base
             limit = np.where(room > 0, room, -1.0) / np.maximum(slope, _LEAST)[:, None] * (1 - 2.0**-40)
             most = np.minimum(most, limit.min(axis=0))
             if index == len(self._layers) - 1:
                 own = _up(kappa * base + constants.underflow)
                 return Deviation(own, _up(kappa * slope), alpha, beta, most)
-            size = _up(np.sqrt((rows**2).sum(axis=0)), len(rows))
+            size = _norms(rows, axis=0)
             spread = constants.absolute * (reach + beta)
             # Of the sums, then of the activation: `again` is what its own product adds, relatively.
             part = _up(kappa + constants.again * (1 + kappa))
@@ -223,6 +238,10 @@ class Deployment:
     def errors_at(self, found: Deviation, eps: float, winners: Indices) -> Floats:
         """What is to be taken off the leads of the winners over each class, at this radius (classes x p)."""
         columns = np.arange(len(winners))
+        with np.errstate(all="ignore"):
+            return self._errors_at(found, eps, winners, columns)
+
+    def _errors_at(self, found: Deviation, eps: float, winners: Indices, columns: Indices) -> Floats:
         shared = _up(found.shared + found.shared_slope * eps)
         own = np.broadcast_to(_up(found.own + found.own_slope[:, None] * eps), (len(self.gaps), len(winners)))
         total: Floats = _up(self.gaps[:, winners] * shared + own + own[winners, columns])
@@ -238,20 +257,24 @@ class Deployment:
         """
         columns = np.arange(len(winners))
         base = self.errors_at(found, 0.0, winners) * (2.0 if twice else 1.0)
-        slope = margins[:, winners] + self.gaps[:, winners] * found.shared_slope
-        slope = _up(slope + found.own_slope[:, None] + found.own_slope[winners])
-        with np.errstate(invalid="ignore", over="ignore"):
+        with np.errstate(all="ignore"):
+            slope = margins[:, winners] + self.gaps[:, winners] * found.shared_slope
+            slope = _up(slope + found.own_slope[:, None] + found.own_slope[winners])
             leads = np.nextafter(low[winners, columns] - high, -np.inf)
             room = np.nextafter(leads - base, -np.inf)
             quotients = np.where(room > 0, room / slope * (1 - 2.0**-40), -1.0)
         quotients[winners, columns] = np.inf  # left out by index
-        least: Floats = np.minimum(quotients.min(axis=0), found.most)
-        return np.where(np.isfinite(least) & (least > 0), least, -1.0)
+        least: Floats = np.minimum(np.minimum(quotients.min(axis=0), found.most), np.finfo(np.float64).max)
+        return np.where(least > 0, least, -1.0)
 
 
 @dataclass(frozen=True, eq=False)
 class _Constants:
-    """Of one layer: floats above the true numbers. `bias` is a column; `again` is u·slope of leaky_relu, else 0."""
+    """Of one layer: floats above the true numbers. `bias` is a column.
+
+    again: what the product of leaky_relu adds, as a part of the sum. largest: what a sum may be at most, so that
+    neither it nor what the activation makes of it overflows.
+    """
 
     magnitudes: Floats
     bias: Floats
@@ -263,6 +286,7 @@ class _Constants:
     absolute_underflow: float
     lipschitz: float
     again: float
+    largest: float
 
     @staticmethod
     def of(layer: Layer, index: int, norm: Fraction, form: FloatFormat, rungs: Sequence[Backend[Any]]) -> _Constants:
@@ -274,20 +298,23 @@ class _Constants:
             )
         kappa = (1 + form.unit) ** (inputs + 1) - 1
         underflow = inputs * form.tiny / 2 * (1 + kappa)
-        magnitudes = _magnitudes(layer.weights)
-        sizes = _up(np.sqrt((magnitudes**2).sum(axis=1)), inputs)
+        magnitudes = np.abs(_floats(layer.weights))
         absolute = RationalMatrix(abs(layer.weights.numerators), layer.weights.denominator)
         bound = layer_bound(absolute, rungs, Plan("auto"))
         lipschitz, again = Fraction(0), Fraction(0)
         if layer.activation is not None:
             lipschitz = layer.activation.lipschitz
             if layer.activation.name.startswith("leaky_relu"):
-                again = form.unit * lipschitz
-        extra = form.tiny / 2 if again else Fraction(0)
+                again = (
+                    3 * form.unit * lipschitz
+                )  # the product is off by u, the slope by another, and u² is less than u
+        extra = form.tiny if again else Fraction(0)
+        # |slope·z|·(1 + 3u) + η must not overflow; twice the factor leaves room for all of it.
+        largest = form.largest / (2 * max(lipschitz, Fraction(1))) if again else form.largest
         return _Constants(
             magnitudes=magnitudes,
-            bias=np.zeros((rows, 1)) if layer.bias is None else _magnitudes(layer.bias),
-            rows=sizes,
+            bias=np.zeros((rows, 1)) if layer.bias is None else np.abs(_floats(layer.bias)),
+            rows=_norms(magnitudes, axis=1),
             norm=_float_up(norm),
             absolute=_float_up(bound.upper),
             kappa=_float_up(kappa),
@@ -295,6 +322,7 @@ class _Constants:
             absolute_underflow=_float_up((underflow * (1 + again) + extra) * (math.isqrt(rows) + 1)),
             lipschitz=_float_up(lipschitz),
             again=_float_up(again),
+            largest=float_enclosure(largest, largest)[0],
         )
 
 
@@ -306,8 +334,3 @@ def _bent_size(layer: Layer, low: Floats, high: Floats) -> Floats:
         return np.maximum(high, 0.0)
     size: Floats = _up(_float_up(layer.activation.lipschitz) * np.maximum(np.abs(low), np.abs(high)))
     return np.minimum(size, 1.0) if layer.activation.name == "hard_tanh" else size
-
-
-def _rationals_as_floats(weights: RationalMatrix) -> Floats:
-    near = weights.near_floats()
-    return np.ldexp(near.values, near.exponent)

@@ -77,7 +77,10 @@ class FloatFormat:
 
     def _of_floats(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         step = self._step(x)
-        found: npt.NDArray[np.float64] = np.rint(x / step) * step  # rint takes ties to even; powers of two are exact
+        with np.errstate(over="ignore"):  # what is beyond is refused
+            found: npt.NDArray[np.float64] = (
+                np.rint(x / step) * step
+            )  # rint takes ties to even; powers of two are exact
         return found
 
     def _is_tie(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
@@ -96,9 +99,9 @@ class FloatFormat:
         step = max(exponent - self.bits + 1, self.emin - self.bits + 1)
         found = round(size / dyadic_value(1, step))  # Python rounds ties of fractions to even
         try:
-            return math.copysign(math.ldexp(float(found), step), x.numerator)
+            return math.ldexp(float(found if x > 0 else -found), step)
         except OverflowError:
-            return math.inf
+            return math.inf  # of whichever sign: it is refused
 
 
 def _one_by_one(form: FloatFormat, data: RationalMatrix) -> npt.NDArray[np.float64]:

@@ -259,8 +259,9 @@ class LogitCertifier:
         low = high = values.T
         if rows.places is None or rows.places:  # the floats next to values·10^-places
             near = values.T / 10.0 ** (rows.places or 0)
-            near_by = 4 * np.spacing(np.abs(near))
-            low, high = near - near_by, near + near_by
+            with np.errstate(all="ignore"):
+                near_by = 4 * np.spacing(np.abs(near))
+                low, high = near - near_by, near + near_by
         winners = _likely_winners(low, high)
         found = self._deployment.radii(self._worst, low, high, winners, self._margins, twice=True)
         ceilings = np.array([float_enclosure(eps, eps)[1] for eps in map(radii.exact, range(count))])
@@ -398,6 +399,7 @@ def judge_all(task: Task, blocks: Iterator[Block], jobs: int = 1) -> Iterator[tu
         certifier = InputCertifier(task)
         yield from ((block, certifier.verdicts(block)) for block in blocks)
         return
+    InputCertifier(task)  # what is wrong with the task is said here, not by a worker
     # A fresh interpreter: a fork of a process with threads (a progress bar is one) may hang.
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start, (task,))
     try:

@@ -7,6 +7,7 @@ must find what it is looking for.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -284,7 +285,7 @@ def random_program(name: str, seed: int) -> Program:
     weights, biases = [], []
     large = {"float32": 1e6, "float16": 500.0, "bfloat16": 1e6, "float64": 1e12}[name]
     size = rng.choice(["none", "usual", "large", "mixed"])
-    for before, after in zip(sides, sides[1:], strict=False):
+    for before, after in itertools.pairwise(sides):
         w = rng.standard_normal((after, before)) * rng.choice([0.3, 1.0, 2.0]) / math.sqrt(before)
         if rng.random() < 0.2:
             w *= rng.random((after, before)) < 0.5  # zeros
@@ -363,8 +364,7 @@ def around(
         directions /= np.linalg.norm(directions, axis=0)
         parts = rng.random(directions.shape[1]) ** 0.25
         parts[:2] = 1.0
-        for part in (parts, 0.999 * np.ones_like(parts)):
-            found.append(v[:, None] + eps * part * directions)
+        found += [v[:, None] + eps * part * directions for part in (parts, 0.999 * np.ones_like(parts))]
     made = np.concatenate(found, axis=1)
     with np.errstate(over="ignore"):
         made = rounded(name, made)
@@ -374,12 +374,11 @@ def around(
 
 @dataclass
 class Tally:
-    """How much was compared, how much was wrong, and how near the bounds came to being reached."""
+    """Inputs, runs of the program at them, certified points, and what was wrong."""
 
     points: int = 0
     runs: int = 0
     wrong: int = 0
-    overflows: int = 0
     certified: int = 0
 
 
@@ -406,7 +405,8 @@ def check_deviation(program: Program, v: Array, eps: float, tally: Tally, seed: 
                 tally.wrong += 1
                 continue
             off, places = difference(hidden, last)
-            if exceeds((off * off).sum(axis=0), 2 * places, shared * shared * (1 + 2.0**-50)):
+            limits, more = integers(shared)  # squared as integers: as floats a square might vanish
+            if (((off * off).sum(axis=0) << (2 * more)) > (limits * limits << (2 * places))).any():
                 tally.wrong += 1
             off, places = difference(computed, logits)
             for j in range(classes):
@@ -614,7 +614,7 @@ def test_without_the_error_terms_flips_are_found(
 @pytest.mark.parametrize("name", ["float32", "float16"])
 def test_without_the_error_terms_local_flips_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     without_errors(monkeypatch)
-    assert flips_from_inputs(name, FLIP_SEEDS[name], local=True).wrong > 0
+    assert flips_from_inputs(name, FLIP_SEEDS[name][:20], local=True).wrong > 0
 
 
 @pytest.mark.parametrize("name", ["float32", "float16", "bfloat16"])
@@ -711,7 +711,7 @@ def near_overflow(seeds: range) -> Tally:
 
 
 def test_what_is_certified_never_overflows(monkeypatch: pytest.MonkeyPatch) -> None:
-    tally = near_overflow(range(120))
+    tally = near_overflow(range(80))
     assert tally.wrong == 0, tally
     assert tally.certified > 10, tally
     radii = Deployment.radii
@@ -720,7 +720,7 @@ def test_what_is_certified_never_overflows(monkeypatch: pytest.MonkeyPatch) -> N
         return radii(self, replace(found, most=np.full_like(found.most, 1e300)), *rest, **options)
 
     monkeypatch.setattr(Deployment, "radii", unlimited)
-    assert near_overflow(range(120)).wrong > 0, "the search does not see overflows"
+    assert near_overflow(range(80)).wrong > 0, "the search does not see overflows"
 
 
 def test_products_that_vanish_in_float16() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,7 @@ def random_case(seed: int) -> tuple[list[Any], list[Any], str, np.ndarray]:
     sides = [int(k) for k in rng.integers(1, 7, rng.integers(1, 4))] + [int(rng.integers(2, 5))]
     power = int(rng.choice([0, 0, 0, -300, 40]))
     layers = [
-        np.ldexp(rng.standard_normal((after, before)), power).tolist()
-        for before, after in zip(sides, sides[1:], strict=False)
+        np.ldexp(rng.standard_normal((after, before)), power).tolist() for before, after in itertools.pairwise(sides)
     ]
     biases = [
         None if rng.random() < 0.3 else (rng.standard_normal(after) * rng.choice([1.0, 1e6])).tolist()

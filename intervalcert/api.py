@@ -18,13 +18,14 @@ from intervalcert.deployed import as_deployed
 from intervalcert.errors import InputError, UsageError
 from intervalcert.formats import get_format
 from intervalcert.forward import check_evaluable
-from intervalcert.inputs import Evaluation, LogitCertifier, Task, blocks_of, evaluations, judge_all
+from intervalcert.inputs import Evaluation, LogitCertifier, Task, blocks_of, evaluations
 from intervalcert.layerwise import NormMethod, Plan
 from intervalcert.lipschitz import MAX_EFFORT, MarginMethod, MarginPlan, layer_bounds, network_bounds
 from intervalcert.local import DEFAULT_EFFORT
 from intervalcert.network import Network
 from intervalcert.norms import Iterations
 from intervalcert.rational import RationalVector, as_fraction, float_enclosure, plain_array
+from intervalcert.workers import judge_all
 
 __all__ = [
     "audit",

@@ -32,6 +32,9 @@ __all__ = ["FORMAT_VERSION", "Bounds", "Method", "load_bounds", "save_bounds"]
 FORMAT = "intervalcert bounds"
 FORMAT_VERSION = 3
 """1: all norms by Gram iteration. 2: each layer says by which method. 3: what a chain gave besides the margins."""
+EPS_SPACE = "input"
+"""Margins are per unit of L2 distance between inputs of the model."""
+
 _LEAST_MULTIPLIER = Fraction(1, 2**200)
 _LIBRARIES = ("intervalcert", "numpy", "python-flint", "mpmath")
 
@@ -119,6 +122,7 @@ def _as_json(bounds: Bounds) -> dict[str, Any]:
         "format": FORMAT,
         "version": FORMAT_VERSION,
         "semantics": bounds.semantics,
+        "eps_space": EPS_SPACE,
         "model": [{"name": source.name, "sha256": source.sha256} for source in bounds.sources],
         "method": {
             "backend": bounds.method.backend,
@@ -198,6 +202,8 @@ def _from_json(data: Any) -> Bounds:
         raise InputError(f"it has version {shown}, newer than {FORMAT_VERSION}: upgrade intervalcert to read it")
     if found < 1:
         raise InputError(f"there is no version {found} of this format")
+    if found > 2 and data["eps_space"] != EPS_SPACE:
+        raise InputError(f"bounds for distances in the space {data['eps_space']!r}; only {EPS_SPACE!r} is understood")
     if data["semantics"] != "real":
         raise InputError(f"bounds for {data['semantics']!r} semantics; only 'real' is understood")
     layers = tuple(_layer(item, index, found) for index, item in enumerate(_typed(data["layers"], list, "layers")))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from intervalcert.bulk import BulkCertifier, Radii, Rows, Verdicts
 from intervalcert.certifier import Certifier, Verdict
 from intervalcert.errors import InputError, UsageError
-from intervalcert.inputs import Block, LogitCertifier, Task, blocks_of, judge_all
+from intervalcert.inputs import Block, LogitCertifier, Task, blocks_of
 from intervalcert.rational import RationalVector, as_row, as_rows, is_flat, plain_array
 from intervalcert.tables import LabelSource, RowSource, open_labels, open_rows
 from intervalcert.tables.writers import (
@@ -26,6 +26,7 @@ from intervalcert.tables.writers import (
     radius_text,
     verdict_sink,
 )
+from intervalcert.workers import judge_all
 
 __all__ = [
     "RADIUS_COLUMNS",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from intervalcert.batch import Summary
     from intervalcert.bulk import BulkCertifier, Radii
-    from intervalcert.inputs import LogitCertifier
+    from intervalcert.inputs import LogitCertifier, Task
     from intervalcert.norms import Iterations
     from intervalcert.tables import RowSource
     from intervalcert.tables.writers import Write
@@ -340,7 +340,7 @@ def _bounds(arguments: argparse.Namespace) -> int:
     get_backend(arguments.backend, prec)  # refuse a wrong name before reading a large model
     if arguments.output is not None:
         check_output(arguments.output, arguments.model, arguments.biases)
-    network = load_model(arguments.model, arguments.biases, activation=arguments.activation or "relu")
+    network = load_model(arguments.model, arguments.biases, activation=_activation(arguments))
     with _layer_progress("bounds", len(network.layers)) as on_step:
         found = compute_bounds(
             network,
@@ -448,10 +448,11 @@ def _certify_inputs(arguments: argparse.Namespace) -> Summary:
     from intervalcert.tables import open_labels
 
     radii, scale = _radii(arguments), _number(arguments.input_scale, "--input-scale")
-    network = load_model(arguments.model, arguments.biases, activation=arguments.activation or "relu")
+    network = load_model(arguments.model, arguments.biases, activation=_activation(arguments))
     bounds = load_bounds(arguments.bounds) if arguments.bounds is not None else None
     effort = DEFAULT_EFFORT if arguments.effort is None else arguments.effort
     task = input_task(network, bounds, effort if arguments.local else None, arguments.deployed)
+    _say_coarse(task)
     headers: list[tuple[str, bool]] = []
     source = _open_inputs(arguments, headers)
     labels = None if arguments.labels is None else open_labels(arguments.labels, network.outputs)
@@ -487,16 +488,30 @@ def _certify_deployed(arguments: argparse.Namespace) -> Summary:
     from intervalcert.rational import sqrt_upper
 
     radii, norm = _radii(arguments), _number(arguments.input_norm, "--input-norm")
-    network = load_model(arguments.model, arguments.biases, activation=arguments.activation or "relu")
+    network = load_model(arguments.model, arguments.biases, activation=_activation(arguments))
     if norm is None:
         low, high = (_number(text, "--input-box") for text in arguments.input_box)
         if low is None or high is None or low > high:
             raise InputError("--input-box: the lower end must not be above the upper one")
         norm = sqrt_upper(network.inputs * max(abs(low), abs(high)) ** 2, 64)
     bounds = load_bounds(arguments.bounds) if arguments.bounds is not None else None
-    certifier = LogitCertifier(input_task(network, bounds, None, arguments.deployed), norm)
+    task = input_task(network, bounds, None, arguments.deployed)
+    _say_coarse(task)
+    certifier = LogitCertifier(task, norm)
     with _sink(arguments, VERDICT_COLUMNS) as write:
         return _run("certify", arguments, certifier, radii, write)
+
+
+def _activation(arguments: argparse.Namespace) -> str:
+    return "relu" if arguments.activation is None else str(arguments.activation)
+
+
+def _say_coarse(task: Task) -> None:
+    from intervalcert.deployed import too_coarse
+
+    reason = None if task.form is None else too_coarse(task.network, task.form)
+    if reason is not None:
+        _say(f"intervalcert: {reason}")
 
 
 def _number(text: str | None, what: str) -> Fraction | None:
@@ -522,7 +537,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
         check_enclosure_ending(arguments.output)
         check_output(arguments.output, arguments.model, arguments.biases, arguments.inputs)
     scale = _number(arguments.input_scale, "--input-scale")
-    network = load_model(arguments.model, arguments.biases, activation=arguments.activation or "relu")
+    network = load_model(arguments.model, arguments.biases, activation=_activation(arguments))
     headers: list[tuple[str, bool]] = []
     source = _open_inputs(arguments, headers)
     with contextlib.ExitStack() as stack:
@@ -633,7 +648,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     from intervalcert.report import audit_table, print_data
 
     bounds = load_bounds(arguments.bounds)
-    network = load_model(arguments.model, arguments.biases, activation=arguments.activation or "relu")
+    network = load_model(arguments.model, arguments.biases, activation=_activation(arguments))
     with _layer_progress("audit", len(network.layers)) as on_step:
         report = audit(bounds, network, on_step)
     print_data(audit_table(report))

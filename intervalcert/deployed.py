@@ -49,7 +49,7 @@ from intervalcert.network import Layer, Network
 from intervalcert.protocol import Backend, Floats, Indices
 from intervalcert.rational import RationalMatrix, as_fraction, float_enclosure
 
-__all__ = ["Deployment", "Deviation", "Extent", "as_deployed"]
+__all__ = ["Deployment", "Deviation", "Extent", "as_deployed", "too_coarse"]
 
 _LEAST = 2.0**-1000
 
@@ -81,6 +81,28 @@ def _activation(layer: Layer, index: int, form: FloatFormat) -> Any:
     if rounded == value:
         return layer.activation
     return activation(f"leaky_relu:{rounded.numerator}/{rounded.denominator}")
+
+
+def too_coarse(network: Network, form: FloatFormat) -> str | None:
+    """Why nothing can be certified in this format; None if that is not so."""
+    for index, layer in enumerate(network.layers):
+        inputs = layer.weights.shape[1]
+        if _is_too_wide(inputs, form):
+            return (
+                f"layer {index} has {inputs} inputs: {form.name}, with {form.bits} bits, is too coarse to say anything "
+                "of sums of so many terms, and nothing is certified"
+            )
+    return None
+
+
+def _kappa(terms: int, unit: Fraction) -> Fraction:
+    """(1 + u)^terms - 1; or, where that has too many digits, x/(1 - x/2) >= e^x - 1 >= it, for x = terms·u < 2."""
+    x = terms * unit
+    return (1 + unit) ** terms - 1 if terms < 10_000 else x / (1 - x / 2)
+
+
+def _is_too_wide(inputs: int, form: FloatFormat) -> bool:
+    return inputs * form.unit >= 1
 
 
 def _up(x: Any, terms: int = 0) -> Any:
@@ -147,8 +169,8 @@ class Deployment:
     ) -> None:
         """network: as deployed. norms, sigmas: bounds of its layers (sigmas may be none).
 
-        Raises: InputError if the format is too coarse for the width of a layer; SoundnessError if float64 is not to be
-        trusted in this process.
+        If the format is too coarse (`too_coarse`) the errors are infinite, and nothing is certified.
+        Raises: SoundnessError if float64 is not to be trusted in this process.
         """
         fault = arithmetic_fault() or product_fault()
         if fault is not None:
@@ -157,8 +179,7 @@ class Deployment:
         self._norms, self._rungs = norms, rungs
         with np.errstate(all="ignore"):  # what is infinite or not a number certifies nothing
             self._layers = [
-                _Constants.of(layer, index, norm, form, rungs)
-                for index, (layer, norm) in enumerate(zip(network.layers, norms, strict=True))
+                _Constants.of(layer, norm, form, rungs) for layer, norm in zip(network.layers, norms, strict=True)
             ]
             self._reach = self._reaches(sigmas)
             last = _floats(network.layers[-1].weights)
@@ -289,14 +310,10 @@ class _Constants:
     largest: float
 
     @staticmethod
-    def of(layer: Layer, index: int, norm: Fraction, form: FloatFormat, rungs: Sequence[Backend[Any]]) -> _Constants:
+    def of(layer: Layer, norm: Fraction, form: FloatFormat, rungs: Sequence[Backend[Any]]) -> _Constants:
         rows, inputs = layer.weights.shape
-        if inputs * form.unit >= 1:
-            raise InputError(
-                f"layer {index} has {inputs} inputs: {form.name}, with {form.bits} bits, is too coarse to say anything "
-                "of sums of so many terms, and nothing can be certified"
-            )
-        kappa = (1 + form.unit) ** (inputs + 1) - 1
+        wide = _is_too_wide(inputs, form)
+        kappa = Fraction(1) if wide else _kappa(inputs + 1, form.unit)
         underflow = inputs * form.tiny / 2 * (1 + kappa)
         magnitudes = np.abs(_floats(layer.weights))
         absolute = RationalMatrix(abs(layer.weights.numerators), layer.weights.denominator)
@@ -317,7 +334,7 @@ class _Constants:
             rows=_norms(magnitudes, axis=1),
             norm=_float_up(norm),
             absolute=_float_up(bound.upper),
-            kappa=_float_up(kappa),
+            kappa=math.inf if wide else _float_up(kappa),
             underflow=_float_up(underflow),
             absolute_underflow=_float_up((underflow * (1 + again) + extra) * (math.isqrt(rows) + 1)),
             lipschitz=_float_up(lipschitz),

@@ -1,21 +1,14 @@
 """Certifying from inputs: the logits are enclosed by a rigorous forward pass, and what the global margins leave open
 may be tried again locally, at the very input.
 
-Inputs are taken in blocks; a block is judged in one go, in this process or in another.
+Inputs are taken in blocks; a block is judged in one go, in this process or in another (`workers`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -41,7 +34,6 @@ __all__ = [
     "Task",
     "blocks_of",
     "evaluations",
-    "judge_all",
 ]
 
 BLOCK = 64
@@ -350,66 +342,3 @@ def blocks_of(rows: Rows, width: int, scale: Fraction | None, radii: Radii, step
             made = RationalMatrix.from_fractions(lists).transposed()
         work = rows.work * part.stop // count - rows.work * part.start // count
         yield Block(made, tuple(map(radii.exact, part)), rows.first + start, work)
-
-
-_certifier: InputCertifier | None = None
-
-
-def _start(task: Task) -> None:
-    """In a worker: what all blocks share. The parent alone answers an interrupt."""
-    global _certifier
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # A copy of a number system that tests its process when it is made tests this one.
-    rungs: tuple[Any, ...] = task.rungs
-    _certifier = InputCertifier(replace(task, rungs=tuple(replace(rung) for rung in rungs)))
-
-
-def _judge(block: Block) -> Verdicts:
-    if _certifier is None:
-        raise RuntimeError("a worker without a task")
-    return _certifier.verdicts(block)
-
-
-def _done(block: Block, future: Future[Verdicts]) -> tuple[Block, Verdicts]:
-    try:
-        return block, future.result()
-    except BrokenProcessPool:
-        raise InputError(
-            f"a process that worked on the inputs from {block.first} on was ended from outside, or ran out of memory: "
-            "try again, with fewer jobs"
-        ) from None
-
-
-@contextlib.contextmanager
-def _deaf() -> Iterator[None]:
-    """No interrupt meanwhile. (Only the main thread may say so.)"""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def judge_all(task: Task, blocks: Iterator[Block], jobs: int = 1) -> Iterator[tuple[Block, Verdicts]]:
-    """Each block with its verdicts, in order, in so many processes. Only a few blocks are held at a time."""
-    if jobs <= 1:
-        certifier = InputCertifier(task)
-        yield from ((block, certifier.verdicts(block)) for block in blocks)
-        return
-    InputCertifier(task)  # what is wrong with the task is said here, not by a worker
-    # A fresh interpreter: a fork of a process with threads (a progress bar is one) may hang.
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start, (task,))
-    try:
-        waiting: deque[tuple[Block, Future[Verdicts]]] = deque()
-        for block in blocks:
-            with _deaf():  # a process that is started now is born so
-                waiting.append((block, pool.submit(_judge, block)))
-            if len(waiting) > 3 * jobs:
-                yield _done(*waiting.popleft())
-        while waiting:
-            yield _done(*waiting.popleft())
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)

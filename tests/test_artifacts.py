@@ -115,6 +115,7 @@ def test_the_file_says_everything(tmp_path, backend):
     assert data["format"] == "intervalcert bounds"
     assert data["version"] == FORMAT_VERSION == 3
     assert data["semantics"] == "real"
+    assert data["eps_space"] == "input"
     assert data["model"] == [{"name": "model.txt", "sha256": network.sources[0].sha256}]
     assert re.fullmatch("[0-9a-f]{64}", data["model"][0]["sha256"])
     bits = None if backend == "exact" else 160

@@ -499,6 +499,7 @@ def test_no_edit_of_a_bounds_file_escapes_as_another_exception(tmp_path, bounds_
 WRONG_TYPES = {
     ("version",): [None, [], {}, -1, "x", True, 0.5, DELETE],
     ("semantics",): [None, [], {}, -1, "x", True, DELETE],
+    ("eps_space",): [None, [], {}, -1, "x", True, DELETE],
     ("model",): [None, [], {}, -1, "x", True, DELETE],
     ("model", 0): [None, [], {}, -1, "x", True],
     ("model", 0, "name"): [None, [], {}, -1, True, DELETE],

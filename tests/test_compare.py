@@ -13,9 +13,10 @@ from compare.controls import BOUND_CONTROLS, GRADIENT_CONTROLS, VERDICT_CONTROLS
 from compare.corpus import MODELS, corpus, small_model
 from compare.harness import Asked, Setting, store
 from compare.ordinary import clusters, logits, trained
-from intervalcert import Network
+from intervalcert import Network, compute_bounds, local
 from intervalcert.backends import get_backend
 from intervalcert.batch import read_outputs
+from intervalcert.ellipsoids import Sector
 from intervalcert.layerwise import Plan
 from intervalcert.lipschitz import MarginPlan, network_bounds
 from intervalcert.rational import RationalMatrix
@@ -105,14 +106,28 @@ def test_no_certified_point_of_the_small_model_falls(short):
 
 def test_a_false_certificate_is_caught_by_the_attack(short, monkeypatch):
     """With margins of another scale everything is 'certified', and the attack says so."""
-    honest = attack.compute_bounds
+    honest = attack.certify_inputs
 
-    def too_small(network):
-        scaled = [layer.weights for layer in network.layers]
-        shrunk = type(scaled[0])(scaled[0].numerators, scaled[0].denominator * 4)
-        return honest(type(network).of([shrunk, *scaled[1:]]))
+    def too_small(network, inputs, eps, **options):
+        bounds = compute_bounds(network)
+        matrix = tuple(tuple(x / 4 for x in row) for row in bounds.margins.matrix)
+        shrunk = replace(bounds, margins=replace(bounds.margins, matrix=matrix))
+        return honest(network, inputs, eps, bounds=shrunk, **options)
 
-    monkeypatch.setattr(attack, "compute_bounds", too_small)
+    monkeypatch.setattr(attack, "certify_inputs", too_small)
+    assert attack.run(short).violations
+
+
+def test_a_false_local_certificate_is_caught_by_the_attack(short, monkeypatch):
+    """Sectors without a spread take the network for linear around each input."""
+
+    def thin(*arguments):
+        found = honest(*arguments)
+        return Sector(found.middle, np.zeros_like(found.spread))
+
+    honest = local.sector_around
+    monkeypatch.setattr(local, "sector_around", thin)
+    monkeypatch.setattr(local, "holds_sector", lambda *_: True)
     assert attack.run(short).violations
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -36,7 +37,7 @@ from intervalcert import (
 from intervalcert import deployed as module
 from intervalcert.api import input_task
 from intervalcert.cli import main
-from intervalcert.deployed import Deployment, Deviation, as_deployed
+from intervalcert.deployed import Deployment, Deviation, as_deployed, too_coarse
 from intervalcert.formats import get_format
 from intervalcert.forward import Evaluator
 from intervalcert.rational import RationalMatrix
@@ -840,7 +841,7 @@ def test_large_biases_cost_what_they_should() -> None:
     assert verdict_of(network, [2.0, 0.0], "0.1", "float32").certified
 
 
-def test_a_format_too_coarse_is_refused() -> None:
+def test_in_a_format_too_coarse_nothing_is_certified() -> None:
     wide = np.concatenate([np.ones((1, 256)), -np.ones((1, 256))])
     for name, layers in (
         ("bfloat16", [wide]),
@@ -849,8 +850,12 @@ def test_a_format_too_coarse_is_refused() -> None:
     ):
         network = Network.from_arrays(layers)
         index, width = len(layers) - 1, layers[-1].shape[1]
-        with pytest.raises(InputError, match=rf"layer {index} has {width} inputs: {name}.*too coarse"):
-            verdict_of(network, np.ones(network.inputs), 0, name)
+        says = too_coarse(network, get_format(name))
+        assert says is not None
+        assert re.match(rf"layer {index} has {width} inputs: {name}.*too coarse", says)
+        assert not verdict_of(network, np.ones(network.inputs), 0, name).certified
+        given = certify_deployed(network, np.array([[1e6, 0.0]]), 0, deployed=name, input_norm=1)
+        assert not given.certified.any()
     verdict_of(Network.from_arrays([wide[:, 1:]]), np.ones(255), 0, "bfloat16")
 
 
@@ -1152,9 +1157,15 @@ def refusals() -> Iterator[tuple[int, str, tuple[str, ...]]]:
     yield 3, "nan", ("certify", "nan.npy", "--model", "model.npz", *eps, "--input-norm", "1")
     yield 3, "not float32 numbers", ("certify", "bounds.json", "--model", "tenths.npz", "--inputs", "x.npy", *eps)
     yield 3, "another model", ("certify", "bounds.json", *inputs[1:], "x.npy", *eps)
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_format_too_coarse_is_said(jobs: str, files: Path, capfd: pytest.CaptureFixture[str]) -> None:
     wide = ("certify", "--model", "wide.npz", "--inputs", "wide.npy", "--eps", "0.1", "--deployed", "bfloat16")
-    yield 3, "too coarse", (*wide, "--jobs", "1")
-    yield 3, "too coarse", (*wide, "--jobs", "2")
+    code, out, err = ran(capfd, *wide, "--jobs", jobs, "--json")
+    assert (code, json.loads(out)["certified"]) == (0, 0)
+    assert "too coarse" in err
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize(

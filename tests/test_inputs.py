@@ -19,8 +19,9 @@ from intervalcert import InputError, Network, UsageError, certify_inputs, comput
 from intervalcert.api import input_task
 from intervalcert.bulk import Radii, Rows, Verdicts
 from intervalcert.cli import main
-from intervalcert.inputs import blocks_of, judge_all
+from intervalcert.inputs import blocks_of
 from intervalcert.rational import RationalMatrix
+from intervalcert.workers import judge_all
 
 HINGES = ("relu", "leaky_relu:0.5", "leaky_relu:-0.5", "leaky_relu:2", "hard_tanh", "identity")
 

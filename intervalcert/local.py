@@ -48,6 +48,10 @@ _PROMISING = 1 + 2.0**-20
 _HOPELESS = 0.75
 """A lead over eps times its slope: from here on a guess is worth a proof; below this no multipliers will help."""
 
+_NEAR, _SLOW = 0.98, 0.2
+"""A round gains about half of what the one before did: if it gains less than this part of what is missing, the rest are
+in vain. Nearer than 0.98 all are tried: some rounds lose before they gain."""
+
 
 @dataclass(frozen=True, eq=False)
 class _Link:
@@ -175,9 +179,10 @@ class _Floats:
                 break
             links, now = moved
             found, worst = self._promise(links)
-            if found > best:
+            gain = found - best
+            if gain > 0:
                 best, chains = found, [first, links]
-            if best >= _PROMISING:
+            if best >= _PROMISING or (best < _NEAR and gain < (_PROMISING - best) * _SLOW):
                 break
         return best, chains
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,7 @@ from intervalcert.lipschitz import MAX_EFFORT, MarginMethod, MarginPlan, layer_b
 from intervalcert.local import DEFAULT_EFFORT
 from intervalcert.network import Network
 from intervalcert.norms import Iterations
-from intervalcert.rational import RationalVector, as_fraction, float_enclosure, plain_array
+from intervalcert.rational import RationalVector, as_fraction, float_enclosure, is_flat, plain_array
 from intervalcert.workers import judge_all
 
 __all__ = [
@@ -148,7 +149,8 @@ def certify_inputs(
     task = input_task(network, bounds, effort if local else None, deployed)
     factor = None if scale is None else as_fraction(scale)
     blocks = blocks_of(rows, network.inputs, factor, _radii(eps, len(rows)))
-    return Verdicts.of([verdict for _, some in judge_all(task, blocks, jobs) for verdict in some])
+    found = Verdicts.of([verdict for _, some in judge_all(task, blocks, jobs) for verdict in some])
+    return replace(found, semantics=deployed)
 
 
 def input_task(network: Network, bounds: Bounds | None, effort: int | None, deployed: str = "real") -> Task:
@@ -193,7 +195,7 @@ def certify_deployed(
     """
     rows = _table(outputs, "the outputs")
     certifier = LogitCertifier(input_task(network, bounds, None, deployed), as_fraction(input_norm))
-    return certifier.verdicts(rows, _radii(eps, len(rows)))
+    return replace(certifier.verdicts(rows, _radii(eps, len(rows))), semantics=deployed)
 
 
 def _table(values: npt.ArrayLike, what: str) -> Rows:
@@ -207,7 +209,10 @@ def _table(values: npt.ArrayLike, what: str) -> Rows:
         return RationalVector(tuple(exact[row].numerators[column] for column in columns), exact[row].denominator)
 
     near = [[float_enclosure(x, x)[0] for x in (Fraction(n, row.denominator) for n in row.numerators)] for row in exact]
-    return Rows(np.array(near, dtype=np.float64), None, exactly, what=what)
+    listed: Any = [values] if is_flat(values, what) else values
+    integers = all(isinstance(x, int | np.integer) for row in listed for x in row)
+    whole = integers and bool((np.abs(near) > 1).any())  # zeros and ones alone may be anything
+    return Rows(np.array(near, dtype=np.float64), None, exactly, what=what, whole=whole)
 
 
 def evaluate(
@@ -227,6 +232,9 @@ def evaluate_table(
 ) -> Iterator[tuple[Evaluation, int]]:
     """The enclosures of a table of inputs, block by block, each with its part of the work."""
     check_evaluable(network)
+    curved = any(layer.activation is not None and layer.activation.curve is not None for layer in network.layers)
+    if backend == "exact" and curved:
+        raise UsageError("exact rationals cannot hold the values of exp, of which an activation is made: use arb")
     plans = [Plan("auto")] * len(network.layers)
     norms = tuple(bound.upper for bound in layer_bounds(network, ladder("float64"), plans))
     nothing = Radii.all_equal(Fraction(0))

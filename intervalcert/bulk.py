@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, overload
 
@@ -95,7 +95,7 @@ class Rows:
     (inf if it is beyond the floats), and `exactly(r, columns)` tells those entries of the row.
     radii: where the table has its own. what: the table, for messages. first: the index of row 0 there.
     work: how much of the table this is, in the units of its size (rows or bytes).
-    whole: whether the table holds integers by its type.
+    whole: whether the table holds integers, by its type or (in text) without exception.
     """
 
     values: npt.NDArray[Any]
@@ -160,7 +160,10 @@ def bfloat16_values(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 @dataclass(frozen=True, eq=False)
 class Verdicts(Sequence[Verdict]):
-    """The verdicts of many outputs: a sequence of `Verdict`, held as arrays that cannot be written to."""
+    """The verdicts of many outputs: a sequence of `Verdict`, held as arrays that cannot be written to.
+
+    semantics: which network they are about: ``real``, or the format of a program. eps_space: where radii are measured.
+    """
 
     indices: npt.NDArray[np.int64]
     argmax: Integers
@@ -168,6 +171,8 @@ class Verdicts(Sequence[Verdict]):
     radius: Floats
     exactly: Bools
     locally: Bools
+    semantics: str = "real"
+    eps_space: str = "input"
 
     def __post_init__(self) -> None:
         for array in self._columns():
@@ -198,7 +203,16 @@ class Verdicts(Sequence[Verdict]):
     def __getitem__(self, place: slice) -> Verdicts: ...
     def __getitem__(self, place: int | slice) -> Verdict | Verdicts:
         if isinstance(place, slice):
-            return Verdicts(*(array[place] for array in self._columns()))
+            indices, argmax, certified, radius, exactly, locally = (array[place] for array in self._columns())
+            return replace(
+                self,
+                indices=indices,
+                argmax=argmax,
+                certified=certified,
+                radius=radius,
+                exactly=exactly,
+                locally=locally,
+            )
         return Verdict(*(array[place].item() for array in self._columns()))
 
     def __iter__(self) -> Iterator[Verdict]:
@@ -213,7 +227,7 @@ class Verdicts(Sequence[Verdict]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"<{len(self)} verdicts, {int(self.certified.sum())} certified>"
+        return f"<{len(self)} verdicts, {int(self.certified.sum())} certified, {self.semantics} semantics>"
 
 
 class BulkCertifier:

@@ -199,7 +199,7 @@ def _certify_inputs(arguments: argparse.Namespace) -> Summary:
     headers: list[tuple[str, bool]] = []
     source = _open_inputs(arguments, headers)
     labels = None if arguments.labels is None else open_labels(arguments.labels, network.outputs)
-    jobs = arguments.jobs or os.cpu_count() or 1
+    jobs = (os.cpu_count() or 1) if arguments.jobs is None else arguments.jobs
     with _sink(arguments, VERDICT_COLUMNS) as write, row_progress("certify", source.size) as on_rows:
         summary = certify_inputs_of(
             task, source, radii, scale=scale, jobs=jobs, labels=labels, write=write, on_rows=on_rows

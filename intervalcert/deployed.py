@@ -197,7 +197,10 @@ class Deployment:
 
     def extent_at(self, inputs: tuple[Floats, Floats], before: Sequence[tuple[Floats, Floats]]) -> Extent:
         """At points: ends of the inputs, and of W·h + b of each layer (rows x p)."""
-        sizes = np.maximum(np.abs(inputs[0]), np.abs(inputs[1]))
+        with np.errstate(all="ignore"):
+            return self._extent_at(np.maximum(np.abs(inputs[0]), np.abs(inputs[1])), before)
+
+    def _extent_at(self, sizes: Floats, before: Sequence[tuple[Floats, Floats]]) -> Extent:
         rows = []
         for constants, layer, (low, high) in zip(self._layers, self.network.layers, before, strict=True):
             rows.append(_up(constants.magnitudes @ sizes + constants.bias, len(sizes)))
@@ -207,7 +210,10 @@ class Deployment:
 
     def extent_within(self, norm: Fraction, at_zero: Sequence[tuple[Floats, Floats]]) -> Extent:
         """For every input with ||v|| <= norm: ||h_l(v)|| <= ||h_l(0)|| + s_l·||v||. at_zero: ends of W·h + b at 0."""
-        radius = _float_up(norm)
+        with np.errstate(all="ignore"):
+            return self._extent_within(_float_up(norm), at_zero)
+
+    def _extent_within(self, radius: float, at_zero: Sequence[tuple[Floats, Floats]]) -> Extent:
         size = radius
         rows = []
         for index, (constants, layer, (low, high)) in enumerate(

@@ -173,15 +173,14 @@ class InputCertifier:
                 continue
             yes, maybe = (self._against(ends, winner, block.radii[index]) for ends in (least, most))
             certified, radius = yes.certified, yes.radius
-            if certified or not maybe.certified:
+            if certified or (not maybe.certified and (least >= 0).all()):  # and the winner is known, too
                 break
         return Verdict(block.first + index, winner, certified, radius, exactly=True)
 
     def _against(self, leads: Floats, winner: int, eps: Fraction) -> Verdict:
-        """The verdict for logits with these leads of the winner over the others; not certified if one is negative."""
-        logits = np.insert(-np.maximum(leads, 0.0), winner, 0.0)
-        found = self._bulk.verdicts(Rows(logits[None]), Radii.all_equal(eps))[0]
-        return replace(found, certified=found.certified and bool((leads > 0).all()))
+        """The verdict for logits with these leads of the winner over the others; not certified unless all are."""
+        logits = np.insert(-np.maximum(leads, 0.0), winner, 0.0)  # no lead makes a tie
+        return self._bulk.verdicts(Rows(logits[None]), Radii.all_equal(eps))[0]
 
     def _refined(self, block: Block, index: int, verdict: Verdict) -> Verdict:
         if self._local is None or verdict.certified or self._task.effort is None:

@@ -66,6 +66,8 @@ class MarginPlan:
             raise UsageError(f"there are no margins by {self.method!r}: choose one of {', '.join(MARGIN_METHODS)}")
         if type(self.effort) is not int or not 0 <= self.effort <= MAX_EFFORT:
             raise UsageError(f"an effort of {self.effort!r}: choose 0..{MAX_EFFORT} rounds")
+        if self.effort and self.method == "product":
+            raise UsageError("effort tunes the chain, and margins by the product have none: choose chain or best")
 
 
 @dataclass(frozen=True)

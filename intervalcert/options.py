@@ -88,11 +88,12 @@ def _parser() -> argparse.ArgumentParser:
     certify = commands.add_parser(
         "certify",
         help="certify outputs against a bounds file, or inputs of a model",
-        description="Certifies given logits (BOUNDS OUTPUTS), or inputs (--model MODEL --inputs FILE, with the model's "
-        "BOUNDS if they are computed already): their logits are then enclosed by a rigorous forward pass.",
+        description="Certifies given logits (BOUNDS OUTPUTS); or inputs (--model MODEL --inputs FILE, with the model's "
+        "BOUNDS if they are computed already), whose logits are then enclosed by a rigorous forward pass; or given "
+        "logits of a program in floats (OUTPUTS --model MODEL --deployed FORMAT --input-norm R).",
     )
     _add_outputs(certify, optional=True)
-    certify.add_argument("--model", type=Path, metavar="MODEL", help="the model, for --inputs")
+    certify.add_argument("--model", type=Path, metavar="MODEL", help="the model, for --inputs or --deployed")
     _add_model_options(certify)
     certify.add_argument(
         "--inputs",
@@ -231,6 +232,8 @@ def _iterations(text: str) -> Iterations:
 
 def check_sources(arguments: argparse.Namespace) -> None:
     """Logits with bounds, or inputs with a model, or logits of a program in floats with its model and inputs' norm."""
+    if arguments.jobs == 0:
+        raise UsageError("--jobs 0: at least one process must work")
     known = arguments.input_norm is not None or arguments.input_box is not None
     if arguments.inputs is not None:
         if arguments.outputs is not None:

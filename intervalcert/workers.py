@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections import deque
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
-from multiprocessing import get_context
+from multiprocessing import connection, get_context, parent_process
 from typing import Any
 
 from intervalcert.bulk import Verdicts
@@ -26,9 +27,18 @@ def _start(task: Task) -> None:
     """In a worker: what all blocks share. The parent alone answers an interrupt."""
     global _certifier
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     # A copy of a number system that tests its process when it is made tests this one.
     rungs: tuple[Any, ...] = task.rungs
     _certifier = InputCertifier(replace(task, rungs=tuple(replace(rung) for rung in rungs)))
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed cannot say good-bye."""
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
 
 
 def _judge(block: Block) -> Verdicts:

@@ -583,7 +583,7 @@ def test_bounds_of_a_precision_that_does_not_exist_are_refused(folder, bounds_te
 BAD_OUTPUTS = [
     ("empty", "y.csv", b"", ["empty"]),
     ("blank lines", "y.csv", b"\n\n  \n", ["empty"]),
-    ("header only", "y.csv", b"cat,dog,bird\n", ["no outputs"]),
+    ("header only", "y.csv", b"cat,dog,bird\n", ["no rows"]),
     ("ragged", "y.csv", b"1,2,3\n1,2\n", ["line 2", "2 logits", "3"]),
     ("ragged after blank lines", "y.csv", b"1,2,3\n\n\n1,2,3,4\n", ["line 4", "4 logits"]),
     ("nan", "y.csv", b"1,2,3\n1,nan,3\n", ["line 2", "nan", "finite"]),

@@ -420,6 +420,61 @@ def check_deviation(program: Program, v: Array, eps: float, tally: Tally, seed: 
                 tally.wrong += 1
 
 
+def by_the_book(program: Program, deployment: Deployment, v: Array, eps: float) -> tuple[float, Array]:
+    """D of the last layer's inputs and the errors of single logits, as the module's docstring says, in plain floats."""
+    form, deviation, size, reach = get_format(program.name), 0.0, np.abs(v), 1.0
+    for index, (w, b) in enumerate(zip(program.weights, program.biases, strict=True)):
+        n, m = w.shape[1], len(w)
+        kappa = float((1 + form.unit) ** (n + 1) - 1)
+        underflow = n * float(form.tiny) / 2 * (1 + kappa)
+        rows = np.abs(w) @ size + (0 if b is None else np.abs(b))
+        away = reach * eps + deviation
+        if index == len(program.weights) - 1:
+            return deviation, kappa * (rows + np.linalg.norm(w, axis=1) * away) + underflow
+        local = kappa * (np.linalg.norm(rows) + np.linalg.norm(np.abs(w), 2) * away) + np.sqrt(m) * underflow
+        deviation = float(np.linalg.norm(w, 2) * deviation + local)
+        reach = deployment._reach[index + 1]
+        v = np.maximum(w @ v + (0 if b is None else b), 0.0)
+        size = v
+    raise ValueError("a network without layers")
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16", "float64"])
+def test_errors_are_those_of_the_book(name: str) -> None:
+    """No term is left out, none is counted twice: also those that only matter where a format is coarse."""
+    for seed in range(12):
+        rng = np.random.default_rng([seed, 9])
+        sides = (30, 12, 9, 3)
+        weights = [rounded(name, rng.standard_normal((m, n)) / math.sqrt(n)) for n, m in itertools.pairwise(sides)]
+        biases = [rounded(name, rng.standard_normal(len(w))) for w in weights]
+        program = Program(name, tuple(weights), tuple(biases))
+        deployment, evaluator = deployment_of(program)
+        v = rounded(name, rng.standard_normal(30))
+        found = deviation_at(deployment, evaluator, v[:, None])
+        for eps in (0.0, 0.25):
+            shared, own = by_the_book(program, deployment, v, eps)
+            mine = found.shared[0] + found.shared_slope * eps
+            assert shared * (1 - 1e-9) <= mine <= shared * (1 + 1e-2)  # sqrt(m) is taken as a whole number
+            mine = found.own[:, 0] + found.own_slope * eps
+            assert (own * (1 - 1e-9) <= mine).all()
+            assert (mine <= own * (1 + 1e-2)).all()
+
+
+def test_given_logits_pay_for_the_errors_at_the_input_too() -> None:
+    """They may be the program's own: then N(v) is as far from them as the program can be from N at v."""
+    rng = np.random.default_rng(4)
+    weights = tuple(rounded("float16", rng.standard_normal(shape) / 4) for shape in ((8, 20), (3, 8)))
+    deployment, _ = deployment_of(Program("float16", weights, (None, None)))
+    found = deployment.for_every(Fraction(2))
+    logits, margins, winners = np.array([[40.0], [3.0], [1.0]]), np.ones((3, 3)), np.zeros(1, dtype=np.intp)
+    once, twice = (deployment.radii(found, logits, logits, winners, margins, twice=flag)[0] for flag in (False, True))
+    errors = deployment.errors_at(found, 0.0, winners)[1:, 0]
+    leads = logits[0, 0] - logits[1:, 0]
+    slopes = (leads - errors) / once
+    assert 0 < twice <= np.max((leads - 2 * errors) / slopes.min()) * (1 + 1e-9)
+    assert twice < once
+
+
 def deviations(name: str, seeds: range) -> Tally:
     """The search, on random networks and on saturating ones."""
     tally = Tally()

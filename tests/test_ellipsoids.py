@@ -208,6 +208,9 @@ WRONG_STEPS = {
     "R halved": lambda s: replace(s, core=s.core / 2, after=s.after - s.core / 2),
     "R and P' differ off the diagonal": lambda s: replace(s, after=asymmetric(asymmetric(s.after).T)),
     "not symmetric": lambda s: replace(s, core=asymmetric(s.core), after=asymmetric(s.after)),
+    "not symmetric, by less than s": lambda s: replace(
+        s, **{name: touched(getattr(s, name), (0, 1), lambda x: x + s.slack / 8) for name in ("core", "after")}
+    ),
     "R off by more than s": lambda s: lowered(s, 2 * s.slack),
     "s too small": lambda s: replace(s, slack=s.slack * 1e-6),
     "s negative": lambda s: replace(s, slack=-1.0),
@@ -276,6 +279,9 @@ WRONG_LIFTS = {
     "S' small in one place": lambda x: replace(x, above=touched(x.above, (1, 1), lambda y: y - 8 * x.lift)),
     "different off the diagonal": lambda x: replace(x, above=asymmetric(asymmetric(x.above).T)),
     "not symmetric": lambda x: replace(x, near=asymmetric(x.near), above=asymmetric(x.above)),
+    "not symmetric, by less than l": lambda x: replace(
+        x, **{name: touched(getattr(x, name), (0, 1), lambda y: y + x.lift / 8) for name in ("near", "above")}
+    ),
     "T too small": lambda x: replace(x, near=x.near - 2 * x.lift * np.eye(4), above=x.above - 2 * x.lift * np.eye(4)),
     "T halved": lambda x: replace(x, near=x.near / 2, above=x.above / 2),
     "T zero": lambda x: replace(x, near=x.near * 0, above=x.above),

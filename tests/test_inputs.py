@@ -7,10 +7,13 @@ import itertools
 import json
 import subprocess
 import sys
+import time
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -136,7 +139,7 @@ def test_a_knife_edge_of_local_refinement():
     """Affine within 10 of (10, 10): the lead is 5 there, its slope 5, and at distance 1 exactly there is a tie."""
     network = Network.from_arrays([np.eye(2) * 1.0, [[3.0, 4.0], [0.0, 0.0]]], [None, [0.0, 65.0]])
     for eps, certified in ((Fraction(999, 1000), True), (Fraction(1), False), (1 + Fraction(1, 10**12), False)):
-        assert certify_inputs(network, [[10, 10]], eps, local=True)[0].certified is certified
+        assert certify_inputs(network, [[10.0, 10.0]], eps, local=True)[0].certified is certified
 
 
 @pytest.mark.parametrize(
@@ -568,3 +571,63 @@ def test_two_processes_on_the_command_line(folder):
     assert code == 0
     assert json.loads(done.stdout) == json.loads(out)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".npy"])
+def test_whole_numbers_of_every_kind_of_table_need_a_scale(tmp_path, monkeypatch, capsys, ending):
+    """Bytes of images that are read as they stand would be certified at a radius of no meaning."""
+    monkeypatch.chdir(tmp_path)
+    np.savez("model.npz", W0=np.eye(3)[:2], W1=np.eye(2))
+    pixels = np.array([[128, 255, 0], [3, 200, 7]], dtype=np.uint8)
+    path = Path(f"x{ending}")
+    if ending == ".csv":
+        path.write_text("128,255,0\n3,200,7\n")
+    elif ending == ".npy":
+        np.save(path, pixels)
+    else:
+        pq.write_table(pa.table({f"c{k}": pixels[:, k] for k in range(3)}), path)
+    command = ["certify", "--model", "model.npz", "--inputs", str(path), "--eps", "0.1", "--json"]
+    assert main(command) == 3
+    assert "--input-scale" in capsys.readouterr().err
+    assert main([*command, "--input-scale", "1/255"]) == 0
+    assert json.loads(capsys.readouterr().out)["total"] == 2
+
+
+def test_lists_of_whole_numbers_need_a_scale():
+    network = drawn(6)
+    with pytest.raises(InputError, match="scale"):
+        certify_inputs(network, [[1, 2, 3]], "0.1")
+    assert len(certify_inputs(network, [[1, 2, 3]], "0.1", scale=1)) == 1
+    assert len(certify_inputs(network, [[1, 2.0, 3]], "0.1")) == 1
+
+
+def test_the_winner_is_proved_even_where_nothing_can_be_certified():
+    """A value that only exact rationals tell from zero decides who wins."""
+    layers = [[[2**300], [1]], [[1, 0], [0, 2], [0, 0]]]
+    network = Network.from_arrays(layers, [[0, 0], [0, 1, "0.5"]], between="hard_tanh")
+    assert certify_inputs(network, [["0.9"]], "0.1")[0].argmax == 1
+
+
+def test_verdicts_say_what_they_are_about():
+    network, x = drawn(6), np.ones((2, 3)) / 4
+    found = {name: certify_inputs(network, x, "0.01", deployed=name) for name in ("real", "float32")}
+    assert {name: verdicts.semantics for name, verdicts in found.items()} == {"real": "real", "float32": "float32"}
+    assert found["float32"][:1].semantics == "float32"
+    assert found["float32"].eps_space == "input"
+
+
+def test_workers_end_with_a_parent_that_is_killed(tmp_path):
+    """It cannot tell them; they would hold its files and its pipes for ever."""
+    np.savez(tmp_path / "model.npz", W0=np.eye(40), W1=np.ones((2, 40)) * np.array([[1.0], [-1.0]]))
+    np.save(tmp_path / "x.npy", np.random.default_rng(1).standard_normal((200_000, 40)) / 50)
+    command = [sys.executable, "-m", "intervalcert", "certify", "--model", "model.npz", "--inputs", "x.npy"]
+    started = subprocess.Popen(
+        [*command, "--eps", "0.1", "--local", "--jobs", "2"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    time.sleep(4)
+    assert started.poll() is None, "it is to be killed while it works"
+    started.kill()
+    started.communicate(timeout=20)  # returns when nobody holds the pipes any more

@@ -445,6 +445,14 @@ def test_the_good_guess_is_proved(chains, name):
     assert proves(GOOD, chains, AT, EPS, 1, name)
 
 
+@pytest.mark.parametrize("name", ["float64", "arb", "exact"])
+def test_debts_are_taken_off_the_lead(chains, name):
+    """A lead that is owed is none; and what is no number is no debt."""
+    made, classes = prover(GOOD, name), GOOD.outputs - 1
+    for debt, expected in ((0.0, True), (1e-12, True), (1e3, False), (-1.0, False), (np.nan, False), (np.inf, False)):
+        assert made.proves(chains, column(AT), EPS, 1, np.full(classes, debt)) is expected, debt
+
+
 def in_step(**changed):
     return lambda link: replace(link, step=replace(link.step, **{k: f(link.step) for k, f in changed.items()}))
 

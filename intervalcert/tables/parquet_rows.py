@@ -50,7 +50,7 @@ def open_rows(path: Path, classes: int | None) -> RowSource:
     for field in schema:
         _check_type(field, path)
     if not logits or not count:
-        raise InputError(f"{path} contains no outputs")
+        raise InputError(f"{path} contains no rows")
     if classes is not None and len(logits) != classes:
         raise InputError(
             f"{path} has {len(logits)} logits per output ({_listed(logits)}), but the bounds are of {classes} classes"
@@ -86,8 +86,9 @@ def _rows(columns: Sequence[npt.NDArray[Any]], radii: Radii | None, path: Path, 
     parts = [Rows.of_array(column[:, None], str(path), first) for column in columns]
     for row, part in zip(values, parts, strict=True):
         row[...] = part.values[:, 0]
+    whole = all(part.whole for part in parts)
     if all(part.places == 0 for part in parts):
-        return Rows(values.T, 0, None, radii, str(path), first, count)
+        return Rows(values.T, 0, None, radii, str(path), first, count, whole)
 
     def exactly(row: int, wanted: Sequence[int]) -> RationalVector:
         return RationalVector.from_fractions([as_fraction(columns[column][row]) for column in wanted])
@@ -95,7 +96,7 @@ def _rows(columns: Sequence[npt.NDArray[Any]], radii: Radii | None, path: Path, 
     # Where integers were rounded, inf and nan of other columns would not be told from numbers beyond the floats.
     for number, column in enumerate(columns):
         _check_finite(column, f"{path}: ", first, f"column {number}")
-    return Rows(values.T, None, exactly, radii, str(path), first, count)
+    return Rows(values.T, None, exactly, radii, str(path), first, count, whole)
 
 
 def _radii(found: npt.NDArray[Any], path: Path, first: int) -> Radii:

@@ -126,7 +126,7 @@ class _Reader:
                 yield rows
                 first += len(rows)
         if not first:
-            raise InputError(f"{self._path} contains no outputs")
+            raise InputError(f"{self._path} contains no rows")
 
     def _without_header(self, block: _Block) -> tuple[bool, _Block]:
         """The block after the first line that is not blank, if that is a header; and whether there was such a line."""
@@ -158,7 +158,8 @@ class _Reader:
             cells = lines()[row].decode().split(",")
             return RationalVector.from_decimals([parse_decimal(cells[column]) for column in columns])
 
-        return Rows(values, places, None if places is not None else exactly, radii, str(self._path), first, work)
+        whole = _are_whole(values, places == 0)
+        return Rows(values, places, None if places is not None else exactly, radii, str(self._path), first, work, whole)
 
     def _strict(self, block: _Block, first: int, work: int) -> Rows | None:
         """The rows of a block, line by line. Raises: InputError, with the line."""
@@ -186,7 +187,13 @@ class _Reader:
             found = rows[row]
             return RationalVector(tuple(found.numerators[column] for column in columns), found.denominator)
 
-        return Rows(np.array(values), None, exactly, own, str(self._path), first, work)
+        whole = _are_whole(np.array(values), all(row.denominator == 1 for row in rows))
+        return Rows(np.array(values), None, exactly, own, str(self._path), first, work, whole)
+
+
+def _are_whole(values: npt.NDArray[np.float64], integers: bool) -> bool:
+    """Text has no type: numbers without a point are integers, but zeros and ones alone may be anything."""
+    return integers and bool((np.abs(values) > 1).any())
 
 
 def _tidied(data: bytes) -> bytes:

@@ -37,7 +37,7 @@ from intervalcert.multipliers import improved_weights
 from intervalcert.network import Layer, Network
 from intervalcert.norms import frobenius_upper
 from intervalcert.protocol import Backend, Floats, Matrix, Scalar
-from intervalcert.rational import RationalMatrix, dyadic_value
+from intervalcert.rational import RationalMatrix, dyadic_value, float_enclosure
 
 __all__ = ["Chain", "Multipliers", "chain_bounds", "guess_chain", "tuned_multipliers"]
 
@@ -125,9 +125,8 @@ def _sector(layer: Layer) -> Sector | None:
         return None
     low, high = (x / layer.activation.lipschitz for x in layer.activation.slopes)
     middle = float((low + high) / 2)
-    spread = float((high - low) / 2)
-    while not _encloses(middle, spread, low, high):
-        spread = math.nextafter(spread, math.inf)
+    reach = max(high - Fraction(middle), Fraction(middle) - low)  # from the float, not from the middle itself
+    spread = float_enclosure(reach, reach)[1]
     rows = layer.weights.shape[0]
     return Sector(np.full(rows, middle), np.full(rows, spread))
 

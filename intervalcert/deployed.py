@@ -53,6 +53,9 @@ __all__ = ["Deployment", "Deviation", "Extent", "as_deployed", "too_coarse"]
 
 _LEAST = 2.0**-1000
 
+_quietly = np.errstate(all="ignore")
+"""For methods in which numbers may overflow: what is infinite or not a number certifies nothing."""
+
 
 def as_deployed(network: Network, form: FloatFormat) -> Network:
     """The network whose weights, biases and slopes are rounded to the format: the one that is run.
@@ -159,6 +162,7 @@ class Deviation:
 class Deployment:
     """What all points share: norms of the layers and of their absolute values, and the format's constants."""
 
+    @_quietly
     def __init__(
         self,
         network: Network,
@@ -177,13 +181,11 @@ class Deployment:
             raise SoundnessError(f"float64 arithmetic cannot be trusted in this process: {fault}")
         self.network, self.form = network, form
         self._norms, self._rungs = norms, rungs
-        with np.errstate(all="ignore"):  # what is infinite or not a number certifies nothing
-            self._layers = [
-                _Constants.of(layer, norm, form, rungs) for layer, norm in zip(network.layers, norms, strict=True)
-            ]
-            self._reach = self._reaches(sigmas)
-            last = _floats(network.layers[-1].weights)
-            self.gaps: Floats = _up(np.stack([_norms(row - last, axis=1) for row in last]))  # each off by u: see `_up`
+        layers = zip(network.layers, norms, strict=True)
+        self._layers = [_Constants.of(layer, norm, form, rungs) for layer, norm in layers]
+        self._reach = self._reaches(sigmas)
+        last = _floats(network.layers[-1].weights)
+        self.gaps: Floats = _up(np.stack([_norms(row - last, axis=1) for row in last]))  # each off by u: see `_up`
 
     def _reaches(self, sigmas: Sequence[Fraction]) -> list[float]:
         """s_0, s_1, …: of the inputs of each layer."""
@@ -195,12 +197,10 @@ class Deployment:
             found.append(float(_up(constants.lipschitz * inner)))
         return found
 
+    @_quietly
     def extent_at(self, inputs: tuple[Floats, Floats], before: Sequence[tuple[Floats, Floats]]) -> Extent:
         """At points: ends of the inputs, and of W·h + b of each layer (rows x p)."""
-        with np.errstate(all="ignore"):
-            return self._extent_at(np.maximum(np.abs(inputs[0]), np.abs(inputs[1])), before)
-
-    def _extent_at(self, sizes: Floats, before: Sequence[tuple[Floats, Floats]]) -> Extent:
+        sizes = np.maximum(np.abs(inputs[0]), np.abs(inputs[1]))
         rows = []
         for constants, layer, (low, high) in zip(self._layers, self.network.layers, before, strict=True):
             rows.append(_up(constants.magnitudes @ sizes + constants.bias, len(sizes)))
@@ -208,13 +208,10 @@ class Deployment:
                 sizes = _bent_size(layer, low, high)
         return Extent(tuple(rows))
 
+    @_quietly
     def extent_within(self, norm: Fraction, at_zero: Sequence[tuple[Floats, Floats]]) -> Extent:
         """For every input with ||v|| <= norm: ||h_l(v)|| <= ||h_l(0)|| + s_l·||v||. at_zero: ends of W·h + b at 0."""
-        with np.errstate(all="ignore"):
-            return self._extent_within(_float_up(norm), at_zero)
-
-    def _extent_within(self, radius: float, at_zero: Sequence[tuple[Floats, Floats]]) -> Extent:
-        size = radius
+        size = radius = _float_up(norm)
         rows = []
         for index, (constants, layer, (low, high)) in enumerate(
             zip(self._layers, self.network.layers, at_zero, strict=True)
@@ -226,12 +223,9 @@ class Deployment:
                 size = float(_up(still + self._reach[index + 1] * radius))
         return Extent(tuple(rows))
 
+    @_quietly
     def deviation(self, extent: Extent) -> Deviation:
         """Errors of the logits around points of that extent."""
-        with np.errstate(all="ignore"):  # what is infinite or not a number certifies nothing
-            return self._deviation(extent)
-
-    def _deviation(self, extent: Extent) -> Deviation:
         points = extent.rows[0].shape[1]
         alpha, beta = np.zeros(points), 0.0
         most = np.full(points, np.inf)
@@ -257,23 +251,19 @@ class Deployment:
 
     def for_every(self, norm: Fraction) -> Deviation:
         """For all inputs v with ||v|| <= norm."""
-        rungs = self._rungs
         zero = RationalMatrix.from_floats(np.zeros((self.network.inputs, 1)))
-        at_zero = Evaluator(self.network, self._norms, rungs[0]).before_activations(zero)
+        at_zero = Evaluator(self.network, self._norms, self._rungs[0]).before_activations(zero)
         return self.deviation(self.extent_within(norm, [value.ends() for value in at_zero]))
 
+    @_quietly
     def errors_at(self, found: Deviation, eps: float, winners: Indices) -> Floats:
         """What is to be taken off the leads of the winners over each class, at this radius (classes x p)."""
-        columns = np.arange(len(winners))
-        with np.errstate(all="ignore"):
-            return self._errors_at(found, eps, winners, columns)
-
-    def _errors_at(self, found: Deviation, eps: float, winners: Indices, columns: Indices) -> Floats:
         shared = _up(found.shared + found.shared_slope * eps)
         own = np.broadcast_to(_up(found.own + found.own_slope[:, None] * eps), (len(self.gaps), len(winners)))
-        total: Floats = _up(self.gaps[:, winners] * shared + own + own[winners, columns])
+        total: Floats = _up(self.gaps[:, winners] * shared + own + own[winners, np.arange(len(winners))])
         return total
 
+    @_quietly
     def radii(
         self, found: Deviation, low: Floats, high: Floats, winners: Indices, margins: Floats, twice: bool = False
     ) -> Floats:
@@ -284,12 +274,11 @@ class Deployment:
         """
         columns = np.arange(len(winners))
         base = self.errors_at(found, 0.0, winners) * (2.0 if twice else 1.0)
-        with np.errstate(all="ignore"):
-            slope = margins[:, winners] + self.gaps[:, winners] * found.shared_slope
-            slope = _up(slope + found.own_slope[:, None] + found.own_slope[winners])
-            leads = np.nextafter(low[winners, columns] - high, -np.inf)
-            room = np.nextafter(leads - base, -np.inf)
-            quotients = np.where(room > 0, room / slope * (1 - 2.0**-40), -1.0)
+        slope = margins[:, winners] + self.gaps[:, winners] * found.shared_slope
+        slope = _up(slope + found.own_slope[:, None] + found.own_slope[winners])
+        leads = np.nextafter(low[winners, columns] - high, -np.inf)
+        room = np.nextafter(leads - base, -np.inf)
+        quotients = np.where(room > 0, room / slope * (1 - 2.0**-40), -1.0)
         quotients[winners, columns] = np.inf  # left out by index
         least: Floats = np.minimum(np.minimum(quotients.min(axis=0), found.most), np.finfo(np.float64).max)
         return np.where(least > 0, least, -1.0)
@@ -328,9 +317,7 @@ class _Constants:
         if layer.activation is not None:
             lipschitz = layer.activation.lipschitz
             if layer.activation.name.startswith("leaky_relu"):
-                again = (
-                    3 * form.unit * lipschitz
-                )  # the product is off by u, the slope by another, and u² is less than u
+                again = 3 * form.unit * lipschitz  # the product is off by u, the slope by another; u² is less than u
         extra = form.tiny if again else Fraction(0)
         # |slope·z|·(1 + 3u) + η must not overflow; twice the factor leaves room for all of it.
         largest = form.largest / (2 * max(lipschitz, Fraction(1))) if again else form.largest

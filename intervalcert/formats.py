@@ -78,9 +78,8 @@ class FloatFormat:
     def _of_floats(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         step = self._step(x)
         with np.errstate(over="ignore"):  # what is beyond is refused
-            found: npt.NDArray[np.float64] = (
-                np.rint(x / step) * step
-            )  # rint takes ties to even; powers of two are exact
+            # rint takes ties to even, and powers of two are exact.
+            found: npt.NDArray[np.float64] = np.rint(x / step) * step
         return found
 
     def _is_tie(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:

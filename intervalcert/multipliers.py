@@ -42,6 +42,7 @@ def improved_weights(steps: Sequence[Step], weights: Sequence[Floats], direction
         tiny = 1e-12 * (inner.mean() + outer.mean()) + 1e-300
         factors.append(np.exp(np.clip(_PACE / 4 * np.log((outer + tiny) / (inner + tiny)), -_LEAP, _LEAP)))
         p = w.T @ (moved + (step.v**2)[:, None] * delta)
+        p /= max(float(np.max(np.abs(p))), 1e-300)  # its size does not matter, and would grow from layer to layer
     return factors[::-1]
 
 

@@ -635,3 +635,28 @@ def test_an_unknown_method_is_refused(tmp_path):
     (tmp_path / "b.json").write_text(text.replace('"margins": "best"', '"margins": "sum"'))
     with pytest.raises(InputError, match="'sum' is no method"):
         load_bounds(tmp_path / "b.json")
+
+
+@pytest.mark.parametrize(
+    "slope", ["0.999999999999", "1.0000000000000000001", "0.3333333333333333333", "1e-30", "-0.99999999"]
+)
+def test_a_sector_of_any_width_is_found_at_once(slope):
+    """A narrow one beside a middle that is no float: its spread reaches from the float that stands for the middle."""
+    network = drawn(3, between=f"leaky_relu:{slope}")
+    found = chain_margins(network, (EXACT,), Fraction(0))
+    assert found is not None
+    low, high = (x / network.layers[0].activation.lipschitz for x in network.layers[0].activation.slopes)
+    for link in guess_chain(network):
+        middle, spread = (Fraction(float(x[0])) for x in (link.step.sector.middle, link.step.sector.spread))
+        assert middle - spread <= low <= high <= middle + spread
+        assert spread <= (high - low) / 2 + Fraction(1, 2**52)
+
+
+def test_tuning_a_deep_network_of_large_weights_warns_nobody():
+    """Its gradients are beyond the floats, and only their directions matter."""
+    rng = np.random.default_rng(2)
+    network = Network.from_arrays([rng.standard_normal((3, 3)) * 1e18 for _ in range(24)])
+    closed, tuned = (compute_bounds(network, "float64", margins="chain", effort=n).margins for n in (0, 5))
+    assert tuned.multipliers
+    assert all(x <= y for a, b in zip(tuned.matrix, closed.matrix, strict=True) for x, y in zip(a, b, strict=True))
+    assert tuned.matrix[0][1] < closed.matrix[0][1]

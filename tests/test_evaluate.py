@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import ran
 
 from intervalcert import InputError, Network, UsageError, evaluate
-from intervalcert.cli import main
 from intervalcert.rational import parse_rational
 
 BACKENDS = ("float64", "arb", "exact", "mpmath")
@@ -134,16 +134,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     np.save("none.npy", np.ones((0, 2)))
     Path("x.csv").write_text("".join(f"{a!r},{b!r}\n" for a, b in POINTS))
     return tmp_path
-
-
-def ran(capsys: pytest.CaptureFixture[str], *argv: Any) -> tuple[Any, str, str]:
-    capsys.readouterr()
-    try:
-        code = main([str(word) for word in argv])
-    except SystemExit as left:
-        code = left.code
-    found = capsys.readouterr()
-    return code, found.out, found.err
 
 
 def check_lines(text: str, layers: list[Any], biases: list[Any], points: list[list[Fraction]]) -> None:

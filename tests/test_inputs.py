@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from commands import ran
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -413,14 +414,9 @@ def folder(tmp_path, monkeypatch, capsys):
     np.save("y.npy", np.ones((4, 3)))
 
     def run(*argv):
-        capsys.readouterr()
-        try:
-            code = main([str(word) for word in argv])
-        except SystemExit as left:
-            code = left.code
-        found = capsys.readouterr()
-        assert "Traceback" not in found.err, found.err
-        return code, found.out, found.err
+        code, out, err = ran(capsys, *argv)
+        assert "Traceback" not in err, err
+        return code, out, err
 
     return run
 

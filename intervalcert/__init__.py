@@ -32,9 +32,11 @@ _HOMES = {
     "certify_inputs": "api",
     "compute_bounds": "api",
     "evaluate": "api",
+    "from_torch": "loaders",
     "load_bounds": "artifacts",
     "load_model": "loaders",
     "save_bounds": "artifacts",
+    "save_model": "loaders",
 }
 
 __all__ = [
@@ -55,9 +57,11 @@ __all__ = [
     "certify_inputs",
     "compute_bounds",
     "evaluate",
+    "from_torch",
     "load_bounds",
     "load_model",
     "save_bounds",
+    "save_model",
 ]
 
 if TYPE_CHECKING:
@@ -75,7 +79,7 @@ if TYPE_CHECKING:
     from intervalcert.bulk import Verdicts
     from intervalcert.certifier import Verdict
     from intervalcert.errors import InputError, IntervalcertError, SoundnessError, UsageError
-    from intervalcert.loaders import load_model
+    from intervalcert.loaders import from_torch, load_model, save_model
     from intervalcert.network import Network
 
 

@@ -23,9 +23,9 @@ class Hinges:
 
 @dataclass(frozen=True)
 class Curve:
-    """tanh, sigmoid (the logistic function), or elu: max(x, 0) + alpha·(exp(min(x, 0)) - 1)."""
+    """tanh; sigmoid, the logistic function; softplus, ln(1 + exp(x)); elu, max(x, 0) + alpha·(exp(min(x, 0)) - 1)."""
 
-    kind: Literal["tanh", "sigmoid", "elu"]
+    kind: Literal["tanh", "sigmoid", "softplus", "elu"]
     alpha: Fraction = Fraction(1)
 
 
@@ -61,6 +61,7 @@ ACTIVATIONS = {
         _sector("tanh", _ZERO, _ONE, curve=Curve("tanh")),
         _sector("hard_tanh", _ZERO, _ONE, Hinges(-_ONE, _ZERO, ((_ONE, -_ONE), (-_ONE, _ONE)))),
         _sector("sigmoid", _ZERO, Fraction(1, 4), curve=Curve("sigmoid")),  # s' = s·(1 - s) <= 1/4
+        _sector("softplus", _ZERO, _ONE, curve=Curve("softplus")),  # its slope is the sigmoid
         _sector("identity", _ONE, _ONE, Hinges(_ZERO, _ONE, ())),
         # Sorting within groups moves no two vectors apart:
         Activation("group_sort", _ONE),
@@ -70,6 +71,7 @@ ACTIVATIONS = {
 PARAMETRISED = {
     "leaky_relu": "the slope below zero: leaky_relu:0.01",
     "elu": "its alpha: elu:1",
+    "clip": "its ends, of which one may be infinite: clip:0:6, clip:-inf:1",
 }
 
 
@@ -78,6 +80,8 @@ def activation(name: str) -> Activation:
     kind, colon, parameter = str(name).partition(":")
     if name in ACTIVATIONS:
         return ACTIVATIONS[name]
+    if kind == "clip" and colon:
+        return _clip(name, *parameter.partition(":")[::2])
     if kind in PARAMETRISED and colon:
         value = parse_rational(parameter)
         if kind == "leaky_relu":
@@ -91,3 +95,16 @@ def activation(name: str) -> Activation:
         raise InputError(f"the constant of the activation {name!r} depends on {PARAMETRISED[kind]}")
     known = ", ".join((*ACTIVATIONS, *(f"{kind}:VALUE" for kind in PARAMETRISED)))
     raise InputError(f"no Lipschitz constant is known for the activation {name!r}: use {known}")
+
+
+def _clip(name: str, low: str, high: str) -> Activation:
+    """min(max(x, low), high)."""
+    least = None if low == "-inf" else parse_rational(low)
+    most = None if high == "inf" else parse_rational(high)
+    if least is not None and most is not None and least > most:
+        raise InputError(f"the activation {name!r}: its lower end must not be above the upper one")
+    kinks = [] if least is None else [(_ONE, least)]
+    kinks += [] if most is None else [(-_ONE, most)]
+    # Above the lower end the slope is 1: without a lower end, everywhere below the upper one.
+    start = (_ZERO, _ONE) if least is None else (least, _ZERO)
+    return _sector(name, _ONE if not kinks else _ZERO, _ONE, Hinges(*start, tuple(kinks)))

@@ -95,11 +95,11 @@ def certify(
     certifier = bulk_certifier(bounds)
     rows = rows_of(outputs)
     if rows is not None:
-        return certifier.verdicts(rows, _radii(eps, len(rows)))
+        return replace(certifier.verdicts(rows, _radii(eps, len(rows))), eps_space=bounds.eps_space)
     found = outputs_of(outputs)
     radii = _radii(eps, len(found.rows))
     exact = certify_all(certifier.one_by_one, found, [radii.exact(index) for index in range(len(found.rows))])
-    return Verdicts.of([replace(verdict, exactly=True) for verdict in exact])
+    return replace(Verdicts.of([replace(verdict, exactly=True) for verdict in exact]), eps_space=bounds.eps_space)
 
 
 def _radii(eps: Radius | Sequence[Radius] | npt.NDArray[np.floating], count: int) -> Radii:
@@ -134,7 +134,8 @@ def certify_inputs(
     logits are used.
 
     Args:
-        inputs: one row per input (or a single one), each number at its exact value.
+        inputs: one row per input (or a single one), each number at its exact value: inputs of the model, before any
+            normalisation, wherever eps is measured.
         bounds: those of this network; computed here if there are none.
         local: try again, at the input itself, what the bounds leave open (some milliseconds an input, more for those
             that come close).
@@ -148,9 +149,9 @@ def certify_inputs(
     rows = _table(inputs, "the inputs")
     task = input_task(network, bounds, effort if local else None, deployed)
     factor = None if scale is None else as_fraction(scale)
-    blocks = blocks_of(rows, network.inputs, factor, _radii(eps, len(rows)))
+    blocks = blocks_of(rows, network, factor, _radii(eps, len(rows)))
     found = Verdicts.of([verdict for _, some in judge_all(task, blocks, jobs) for verdict in some])
-    return replace(found, semantics=deployed)
+    return replace(found, semantics=deployed, eps_space=network.eps_space)
 
 
 def input_task(network: Network, bounds: Bounds | None, effort: int | None, deployed: str = "real") -> Task:
@@ -167,7 +168,7 @@ def input_task(network: Network, bounds: Bounds | None, effort: int | None, depl
         bounds = compute_bounds(run, "float64")
     else:
         check_same_model(bounds, network)
-        weights = [[layer.weights for layer in each.layers] for each in (run, network)]
+        weights = [[layer.weights for layer in each.layers] for each in (run, network)]  # deployed: nothing else there
         if weights[0] != weights[1] or run.activations != network.activations:
             raise InputError(
                 f"the bounds are of weights that are not {deployed} numbers, but rounded when they are deployed: leave "
@@ -235,10 +236,12 @@ def evaluate_table(
     curved = any(layer.activation is not None and layer.activation.curve is not None for layer in network.layers)
     if backend == "exact" and curved:
         raise UsageError("exact rationals cannot hold the values of exp, of which an activation is made: use arb")
+    if backend == "exact" and any(layer.least_factor < 1 for layer in network.layers):
+        raise UsageError("exact rationals cannot hold the roots of which batch normalisation is made: use arb")
     plans = [Plan("auto")] * len(network.layers)
     norms = tuple(bound.upper for bound in layer_bounds(network, ladder("float64"), plans))
     nothing = Radii.all_equal(Fraction(0))
-    blocks = (block for rows in chunks for block in blocks_of(rows, network.inputs, scale, nothing))
+    blocks = (block for rows in chunks for block in blocks_of(rows, network, scale, nothing))
     return evaluations(network, norms, ladder(backend), blocks)
 
 

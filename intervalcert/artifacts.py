@@ -23,7 +23,7 @@ from intervalcert.errors import InputError, SoundnessError
 from intervalcert.files import MAX_FILE_BYTES, atomic_writer, read_text
 from intervalcert.layerwise import METHODS, LayerBound
 from intervalcert.lipschitz import MARGIN_METHODS, MAX_EFFORT, MarginMethod, Margins, NetworkBounds
-from intervalcert.network import Network, Source
+from intervalcert.network import EPS_SPACES, EpsSpace, Network, Source
 from intervalcert.norms import MAX_ITERATIONS
 from intervalcert.rational import MAX_BINARY_EXPONENT, decimal_lower, decimal_upper, format_exact, parse_rational
 
@@ -32,9 +32,6 @@ __all__ = ["FORMAT_VERSION", "Bounds", "Method", "load_bounds", "save_bounds"]
 FORMAT = "intervalcert bounds"
 FORMAT_VERSION = 3
 """1: all norms by Gram iteration. 2: each layer says by which method. 3: what a chain gave besides the margins."""
-EPS_SPACE = "input"
-"""Margins are per unit of L2 distance between inputs of the model."""
-
 _LEAST_MULTIPLIER = Fraction(1, 2**200)
 _LIBRARIES = ("intervalcert", "numpy", "python-flint", "mpmath")
 
@@ -57,6 +54,7 @@ class Bounds:
     """Sound bounds of one network, and where they come from.
 
     semantics: ``real``: the network is the function over the reals that its weights define, not its float execution.
+    eps_space: margins are per unit of L2 distance between inputs of the model, or between normalised ones.
     """
 
     layers: tuple[LayerBound, ...]
@@ -65,6 +63,7 @@ class Bounds:
     sources: tuple[Source, ...]
     method: Method
     semantics: str = "real"
+    eps_space: EpsSpace = "input"
     versions: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -79,6 +78,7 @@ class Bounds:
             activations=network.activations,
             sources=network.sources,
             method=method,
+            eps_space=network.eps_space,
             versions=_versions(),
         )
 
@@ -122,7 +122,7 @@ def _as_json(bounds: Bounds) -> dict[str, Any]:
         "format": FORMAT,
         "version": FORMAT_VERSION,
         "semantics": bounds.semantics,
-        "eps_space": EPS_SPACE,
+        "eps_space": bounds.eps_space,
         "model": [{"name": source.name, "sha256": source.sha256} for source in bounds.sources],
         "method": {
             "backend": bounds.method.backend,
@@ -202,8 +202,9 @@ def _from_json(data: Any) -> Bounds:
         raise InputError(f"it has version {shown}, newer than {FORMAT_VERSION}: upgrade intervalcert to read it")
     if found < 1:
         raise InputError(f"there is no version {found} of this format")
-    if found > 2 and data["eps_space"] != EPS_SPACE:
-        raise InputError(f"bounds for distances in the space {data['eps_space']!r}; only {EPS_SPACE!r} is understood")
+    space = data["eps_space"] if found > 2 else "input"
+    if space not in EPS_SPACES:
+        raise InputError(f"bounds for distances in the space {space!r}; only {' and '.join(EPS_SPACES)} are understood")
     if data["semantics"] != "real":
         raise InputError(f"bounds for {data['semantics']!r} semantics; only 'real' is understood")
     layers = tuple(_layer(item, index, found) for index, item in enumerate(_typed(data["layers"], list, "layers")))
@@ -223,6 +224,7 @@ def _from_json(data: Any) -> Bounds:
             effort=_effort(method["effort"]) if found > 2 else 0,
         ),
         semantics="real",
+        eps_space=space,
         versions=tuple(
             (name, _typed(number, str, f"version of {name}"))
             for name, number in _typed(data["versions"], dict, "versions").items()

@@ -41,7 +41,7 @@ class AuditReport:
 
 
 def check_same_model(bounds: Bounds, network: Network) -> None:
-    """Raises: InputError unless the hashes, shapes and activations are those that the bounds were computed from."""
+    """Raises: InputError unless hashes, shapes, activations and eps space are those that the bounds are of."""
     claimed, found = bounds.sources, network.sources
     if len(claimed) > len(found) == 1:
         raise InputError(f"the bounds were computed with biases from {claimed[1].name}: give that file too (--biases)")
@@ -50,6 +50,11 @@ def check_same_model(bounds: Bounds, network: Network) -> None:
         raise InputError(
             f"the bounds are of another model: the sha256 of {given} is not the one recorded for {recorded}. "
             "Give that very file, or compute the bounds anew"
+        )
+    if bounds.eps_space != network.eps_space:
+        raise InputError(
+            f"the bounds are for distances in the {bounds.eps_space} space, the model was read for the "
+            f"{network.eps_space} one (see --eps-space)"
         )
     shapes = [layer.weights.shape for layer in network.layers]
     if [layer.shape for layer in bounds.layers] != shapes:

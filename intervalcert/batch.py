@@ -194,7 +194,7 @@ def certify_inputs_of(
 
     def blocks() -> Iterator[Block]:
         for rows in source.chunks:
-            yield from blocks_of(rows, task.network.inputs, scale, _own(radii, rows, source))
+            yield from blocks_of(rows, task.network, scale, _own(radii, rows, source))
 
     judged = ((verdicts, block.common, block.work) for block, verdicts in judge_all(task, blocks(), jobs))
     return _summed(judged, labels, write, on_rows)

@@ -10,6 +10,7 @@ At the end Δ is in E(P, q). The lead of class j over class i changes by dᵀΔ,
 * Wide, narrow and rank-deficient layers are nothing special: S = WPWᵀ exists for every W.
 * Another sector than that of ReLU, [0, 1], has another middle and spread; for the identity the spread is 0, and the
   step is Q = S. A sector is first divided by the activation's constant b, and P' multiplied by b².
+* Factors of a layer that are not known exactly (`Shrinkage`) belong to the activation: they widen its sector.
 * An activation that mixes components has no sector. ||Δ|| <= b·||WΔ_{l-1}||, and ||x||² <= ||S||·q for x in E(S, q):
   P' = b²·t·I with t >= ||S||, the step of the product.
 * For a single layer there is no step, P = I, and L = ||d|| is the product's, too.
@@ -121,9 +122,9 @@ def _closed_form(sector: Sector) -> Floats:
 
 def _sector(layer: Layer) -> Sector | None:
     """The sector of the activation over its constant, as floats around it."""
-    if layer.activation is None or layer.activation.slopes is None:
+    if layer.activation is None or layer.slopes is None:
         return None
-    low, high = (x / layer.activation.lipschitz for x in layer.activation.slopes)
+    low, high = (x / layer.activation.lipschitz for x in layer.slopes)
     middle = float((low + high) / 2)
     reach = max(high - Fraction(middle), Fraction(middle) - low)  # from the float, not from the middle itself
     spread = float_enclosure(reach, reach)[1]
@@ -222,9 +223,9 @@ def chain_bounds(
 
 def _is_sector_of(layer: Layer, sector: Sector) -> bool:
     """Whether it holds all difference quotients over the constant; exactly."""
-    if layer.activation is None or layer.activation.slopes is None:
+    if layer.activation is None or layer.slopes is None:
         return False
-    low, high = (x / layer.activation.lipschitz for x in layer.activation.slopes)
+    low, high = (x / layer.activation.lipschitz for x in layer.slopes)
     ends = set(zip(sector.middle.tolist(), sector.spread.tolist(), strict=True))
     return all(_encloses(middle, spread, low, high) for middle, spread in ends)
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from intervalcert.batch import Summary
     from intervalcert.bulk import BulkCertifier, Radii
     from intervalcert.inputs import LogitCertifier, Task
+    from intervalcert.network import Network
     from intervalcert.tables import RowSource
     from intervalcert.tables.writers import Write
 
@@ -113,14 +114,13 @@ def _bounds(arguments: argparse.Namespace) -> int:
     from intervalcert.artifacts import save_bounds
     from intervalcert.backends import DEFAULT_PREC, get_backend
     from intervalcert.files import check_output
-    from intervalcert.loaders import load_model
     from intervalcert.report import bounds_tables, print_data
 
     prec = DEFAULT_PREC if arguments.prec is None else arguments.prec
     get_backend(arguments.backend, prec)  # refuse a wrong name before reading a large model
     if arguments.output is not None:
         check_output(arguments.output, arguments.model, arguments.biases)
-    network = load_model(arguments.model, arguments.biases, activation=_activation(arguments))
+    network = _load(arguments)
     with layer_progress("bounds", len(network.layers)) as on_step:
         found = compute_bounds(
             network,
@@ -148,15 +148,18 @@ def _certify(arguments: argparse.Namespace) -> int:
 
     check_sources(arguments)
     _check_output(arguments)
-    semantics = arguments.deployed
+    semantics, space = arguments.deployed, arguments.eps_space or "input"
     if arguments.inputs is not None:
         summary = _certify_inputs(arguments)
     elif semantics != "real":
         summary = _certify_deployed(arguments)
     else:
         bounds = load_bounds(arguments.bounds)
+        space = bounds.eps_space
+        if arguments.eps_space not in {None, space}:
+            raise InputError(f"{arguments.bounds} is for distances in the {space} space, not in that of --eps-space")
         certifier = bulk_certifier(bounds)
-        with _sink(arguments, VERDICT_COLUMNS) as write:
+        with _sink(arguments, VERDICT_COLUMNS, space) as write:
             summary = _run("certify", arguments, certifier, _radii(arguments), write)
     eps = arguments.eps or (None if summary.eps is None else shortest_exact(summary.eps))
     if arguments.json:
@@ -169,14 +172,15 @@ def _certify(arguments: argparse.Namespace) -> int:
             "decided_exactly": summary.exactly,
             "certified_locally": summary.locally,
             "semantics": semantics,
-            "eps_space": "input",
+            "eps_space": space,
             "norm": "L2",
         }
         print(json.dumps(shown))
     else:
         from intervalcert.report import print_data, summary_table
 
-        print_data(summary_table(summary, eps or "each output's own", semantics, given_logits=arguments.inputs is None))
+        given_logits = arguments.inputs is None
+        print_data(summary_table(summary, eps or "each output's own", semantics, space, given_logits=given_logits))
     if arguments.output is not None:
         say(f"wrote {arguments.output}")
     return 1 if arguments.check and summary.certified < summary.total else 0
@@ -186,12 +190,11 @@ def _certify_inputs(arguments: argparse.Namespace) -> Summary:
     from intervalcert.api import input_task
     from intervalcert.artifacts import load_bounds
     from intervalcert.batch import VERDICT_COLUMNS, certify_inputs_of
-    from intervalcert.loaders import load_model
     from intervalcert.local import DEFAULT_EFFORT
     from intervalcert.tables import open_labels
 
     radii, scale = _radii(arguments), _number(arguments.input_scale, "--input-scale")
-    network = load_model(arguments.model, arguments.biases, activation=_activation(arguments))
+    network = _load(arguments)
     bounds = load_bounds(arguments.bounds) if arguments.bounds is not None else None
     effort = DEFAULT_EFFORT if arguments.effort is None else arguments.effort
     task = input_task(network, bounds, effort if arguments.local else None, arguments.deployed)
@@ -200,7 +203,10 @@ def _certify_inputs(arguments: argparse.Namespace) -> Summary:
     source = _open_inputs(arguments, headers)
     labels = None if arguments.labels is None else open_labels(arguments.labels, network.outputs)
     jobs = (os.cpu_count() or 1) if arguments.jobs is None else arguments.jobs
-    with _sink(arguments, VERDICT_COLUMNS) as write, row_progress("certify", source.size) as on_rows:
+    with (
+        _sink(arguments, VERDICT_COLUMNS, network.eps_space) as write,
+        row_progress("certify", source.size) as on_rows,
+    ):
         summary = certify_inputs_of(
             task, source, radii, scale=scale, jobs=jobs, labels=labels, write=write, on_rows=on_rows
         )
@@ -227,11 +233,10 @@ def _certify_deployed(arguments: argparse.Namespace) -> Summary:
     from intervalcert.artifacts import load_bounds
     from intervalcert.batch import VERDICT_COLUMNS
     from intervalcert.inputs import LogitCertifier
-    from intervalcert.loaders import load_model
     from intervalcert.rational import sqrt_upper
 
     radii, norm = _radii(arguments), _number(arguments.input_norm, "--input-norm")
-    network = load_model(arguments.model, arguments.biases, activation=_activation(arguments))
+    network = _load(arguments)
     if norm is None:
         low, high = (_number(text, "--input-box") for text in arguments.input_box)
         if low is None or high is None or low > high:
@@ -241,12 +246,22 @@ def _certify_deployed(arguments: argparse.Namespace) -> Summary:
     task = input_task(network, bounds, None, arguments.deployed)
     _say_coarse(task)
     certifier = LogitCertifier(task, norm)
-    with _sink(arguments, VERDICT_COLUMNS) as write:
+    with _sink(arguments, VERDICT_COLUMNS, network.eps_space) as write:
         return _run("certify", arguments, certifier, radii, write)
 
 
-def _activation(arguments: argparse.Namespace) -> str:
-    return "relu" if arguments.activation is None else str(arguments.activation)
+def _load(arguments: argparse.Namespace) -> Network:
+    """The model, with distances measured where the options say."""
+    return _read(arguments).measured_in(arguments.eps_space or "input")
+
+
+def _read(arguments: argparse.Namespace) -> Network:
+    """The model as it is, with what the options say of it."""
+    from intervalcert.loaders import read_model
+    from intervalcert.loaders.interface import Hints
+
+    hints = Hints(arguments.biases, arguments.activation, arguments.layers, arguments.strip_softmax)
+    return read_model(arguments.model, hints, arguments.mean, arguments.std)
 
 
 def _say_coarse(task: Task) -> None:
@@ -272,7 +287,6 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     from intervalcert.api import evaluate_table
     from intervalcert.backends import get_backend
     from intervalcert.files import check_output
-    from intervalcert.loaders import load_model
     from intervalcert.tables.enclosures import check_enclosure_ending, enclosure_sink, enclosure_text
 
     get_backend(arguments.backend)
@@ -280,7 +294,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
         check_enclosure_ending(arguments.output)
         check_output(arguments.output, arguments.model, arguments.biases, arguments.inputs)
     scale = _number(arguments.input_scale, "--input-scale")
-    network = load_model(arguments.model, arguments.biases, activation=_activation(arguments))
+    network = _load(arguments)
     headers: list[tuple[str, bool]] = []
     source = _open_inputs(arguments, headers)
     with contextlib.ExitStack() as stack:
@@ -307,8 +321,9 @@ def _radius(arguments: argparse.Namespace) -> int:
     _check_output(arguments)
     bounds = load_bounds(arguments.bounds)
     certifier = bulk_certifier(bounds)
-    with _sink(arguments, RADIUS_COLUMNS) as write:
-        _run("radius", arguments, certifier, Radii.all_equal(Fraction(0)), write or _to_stdout(RADIUS_COLUMNS))
+    with _sink(arguments, RADIUS_COLUMNS, bounds.eps_space) as write:
+        shown = write or _to_stdout(RADIUS_COLUMNS, bounds.eps_space)
+        _run("radius", arguments, certifier, Radii.all_equal(Fraction(0)), shown)
     if arguments.output is not None:
         say(f"wrote {arguments.output}")
     return 0
@@ -350,21 +365,21 @@ def _check_output(arguments: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def _sink(arguments: argparse.Namespace, columns: Sequence[str]) -> Iterator[Write | None]:
+def _sink(arguments: argparse.Namespace, columns: Sequence[str], space: str) -> Iterator[Write | None]:
     """What takes the verdicts, if a file was named for them."""
     from intervalcert.batch import Meaning, verdict_sink
 
     if arguments.output is None:
         yield None
         return
-    with verdict_sink(arguments.output, columns, Meaning(getattr(arguments, "deployed", "real"))) as write:
+    with verdict_sink(arguments.output, columns, Meaning(getattr(arguments, "deployed", "real"), space)) as write:
         yield write
 
 
-def _to_stdout(columns: Sequence[str]) -> Write:
-    from intervalcert.batch import csv_pieces
+def _to_stdout(columns: Sequence[str], space: str) -> Write:
+    from intervalcert.batch import Meaning, csv_pieces
 
-    piece = csv_pieces(columns)
+    piece = csv_pieces(columns, Meaning("real", space))
     return lambda verdicts: print(piece(verdicts), end="")
 
 
@@ -387,17 +402,35 @@ def _radii(arguments: argparse.Namespace) -> Radii | None:
 def _audit(arguments: argparse.Namespace) -> int:
     from intervalcert.api import audit
     from intervalcert.artifacts import load_bounds
-    from intervalcert.loaders import load_model
     from intervalcert.report import audit_table, print_data
 
     bounds = load_bounds(arguments.bounds)
-    network = load_model(arguments.model, arguments.biases, activation=_activation(arguments))
+    network = _load(arguments)
     with layer_progress("audit", len(network.layers)) as on_step:
         report = audit(bounds, network, on_step)
     print_data(audit_table(report))
     if not report.confirmed:
         names = ", ".join(claim.what for claim in report.unconfirmed)
         raise SoundnessError(f"{arguments.bounds} claims what exact arithmetic does not confirm: {names}")
+    return 0
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+    from intervalcert.report import network_tables, print_data
+
+    print_data(network_tables(_read(arguments), arguments.eps_space or "input"))
+    return 0
+
+
+def _convert(arguments: argparse.Namespace) -> int:
+    from intervalcert.files import check_output
+    from intervalcert.loaders import save_model
+
+    check_output(arguments.output, arguments.model, arguments.biases)
+    network = _read(arguments)
+    save_model(network, arguments.output)
+    print(network.content)
+    say(f"wrote {arguments.output}; above is the hash of the network in it")
     return 0
 
 
@@ -415,5 +448,7 @@ _COMMANDS = {
     "evaluate": _evaluate,
     "radius": _radius,
     "audit": _audit,
+    "inspect": _inspect,
+    "convert": _convert,
     "demo": _demo,
 }

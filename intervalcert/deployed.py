@@ -24,9 +24,9 @@ over i in N̂ at u is positive if, with the rows' errors e_i,
 which holds for all eps below a quotient. All of it is computed in float64, in sums and products of non-negative numbers
 which `_up` enlarges by more than their rounding: 1/(1 - γ_k) <= 1 + 2^-51·(k + 16) for k operations.
 
-ReLU, identity and hard_tanh are exact in floats; leaky_relu takes one more product, by a slope that may be rounded to
-the format or not, and its values must not overflow either. Other activations are refused: the accuracy of library
-functions is not known.
+ReLU, identity, hard_tanh and clip are exact in floats; leaky_relu takes one more product, by a slope that may be
+rounded to the format or not, and its values must not overflow either. Other activations are refused: the accuracy of
+library functions is not known.
 """
 
 from __future__ import annotations
@@ -60,8 +60,16 @@ _quietly = np.errstate(all="ignore")
 def as_deployed(network: Network, form: FloatFormat) -> Network:
     """The network whose weights, biases and slopes are rounded to the format: the one that is run.
 
-    Raises: InputError for a number beyond the format, or an activation whose rounding is not known.
+    Raises: InputError for a number beyond the format, an activation whose rounding is not known, or a model that does
+    more than its layers: normalises, or had something folded into them.
     """
+    folded = (*network.folded, *(("the normalisation of its inputs",) if network.normalisation else ()))
+    folded += ("roots",) if any(layer.least_factor < 1 for layer in network.layers) else ()
+    if folded:
+        raise InputError(
+            f"how the program computes {folded[0]} in {form.name} is not known, so it cannot be certified as deployed: "
+            "certify the model over the reals, or export one that consists of its layers alone"
+        )
     layers = []
     for index, layer in enumerate(network.layers):
         weights = form.rounded(layer.weights, f"the weights of layer {index}")
@@ -74,10 +82,16 @@ def _activation(layer: Layer, index: int, form: FloatFormat) -> Any:
     if layer.activation is None or layer.activation.name in {"relu", "identity", "hard_tanh"}:
         return layer.activation
     kind, _, slope = layer.activation.name.partition(":")
+    if kind == "clip":
+        ends = [end for end in slope.split(":") if end not in {"-inf", "inf"}]
+        for end in map(as_fraction, ends):
+            if form.rounded(RationalMatrix.from_fractions([[end]]), f"the end of layer {index}'s clip")[0, 0] != end:
+                raise InputError(f"layer {index}: an end of {layer.activation.name!r} is not a number of {form.name}")
+        return layer.activation
     if kind != "leaky_relu":
         raise InputError(
             f"layer {index}: how {layer.activation.name!r} is rounded in {form.name} is not known (relu, leaky_relu, "
-            "hard_tanh and identity are)"
+            "clip, hard_tanh and identity are)"
         )
     value = as_fraction(slope)
     rounded = form.rounded(RationalMatrix.from_fractions([[value]]), f"the slope of layer {index}")[0, 0]
@@ -337,10 +351,13 @@ class _Constants:
 
 
 def _bent_size(layer: Layer, low: Floats, high: Floats) -> Floats:
-    """Bounds of |activation(z)| for z between the ends. All activations here keep zero: |f(z)| <= lipschitz·|z|."""
-    if layer.activation is None:
-        raise ValueError("the last layer has no activation")
+    """Bounds of |f(z)| of the activation f, for z between the ends: |f(z)| <= |f(0)| + lipschitz·|z|."""
+    if layer.activation is None or layer.activation.hinges is None:
+        raise ValueError("no activation that is evaluated in floats")
     if layer.activation.name == "relu":
         return np.maximum(high, 0.0)
-    size: Floats = _up(_float_up(layer.activation.lipschitz) * np.maximum(np.abs(low), np.abs(high)))
+    function = layer.activation.hinges
+    still = abs(function.offset + sum(weight * max(-kink, Fraction(0)) for weight, kink in function.hinges))
+    steep = _float_up(layer.activation.lipschitz)
+    size: Floats = _up(_float_up(still) + steep * np.maximum(np.abs(low), np.abs(high)))
     return np.minimum(size, 1.0) if layer.activation.name == "hard_tanh" else size

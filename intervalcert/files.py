@@ -12,7 +12,20 @@ from typing import IO
 
 from intervalcert.errors import InputError, UsageError
 
-__all__ = ["MAX_FILE_BYTES", "atomic_writer", "check_output", "open_input", "read_limited", "read_text", "sha256_of"]
+__all__ = [
+    "MAX_FILE_BYTES",
+    "Stamp",
+    "atomic_writer",
+    "check_output",
+    "open_input",
+    "read_limited",
+    "read_text",
+    "sha256_of",
+    "stamp_of",
+]
+
+Stamp = tuple[int, ...]
+"""What changes when somebody writes to a file."""
 
 MAX_FILE_BYTES = 2**27
 """Text, JSON and compressed files are read whole, so there is a limit: 128 MiB."""
@@ -62,6 +75,13 @@ def read_text(path: Path) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not a text file (byte {error.start} is not UTF-8)") from None
+
+
+def stamp_of(path: Path) -> Stamp:
+    """As the file is now."""
+    with open_input(path) as file:
+        found = os.fstat(file.fileno())
+        return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def sha256_of(path: Path) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from intervalcert.activations import Curve, Hinges
 from intervalcert.errors import InputError
-from intervalcert.network import Network
+from intervalcert.network import Network, Shrinkage
 from intervalcert.protocol import Backend, Matrix
 from intervalcert.rational import RationalMatrix
 
@@ -45,27 +45,43 @@ class Evaluator:
     def before_activations(self, inputs: RationalMatrix) -> list[Matrix[Any]]:
         """W·x + b of each layer, the last one the logits; one column per column of `inputs`.
 
-        Guarantees: each encloses the exact one.
+        Requires: inputs of the first layer (`Network.entered`). Guarantees: each encloses the exact one.
         """
-        count = inputs.shape[1]
         value = self.backend.matrix(inputs)
         found: list[Matrix[Any]] = []
         for layer, weights, bias in zip(self.network.layers, self.weights, self._biases, strict=True):
-            value = weights @ value
-            if bias is not None:
-                value = value + (bias if count == 1 else bias @ self._filled(1, count, Fraction(1)))
+            value = self._shrunk(weights @ value, layer.before)
+            value = self._moved(value, bias)
             found.append(value)
             if layer.activation is not None and layer.activation.hinges is not None:
                 value = self._bent(value, layer.activation.hinges)
             elif layer.activation is not None and layer.activation.curve is not None:
                 value = self._curved(value, layer.activation.curve)
+            value = self._shrunk(value, layer.after)
         return found
+
+    def _shrunk(self, value: Matrix[Any], by: Shrinkage | None) -> Matrix[Any]:
+        """C·(value + offset) for every C."""
+        if by is None:
+            return value
+        value = self._moved(value, None if by.offset is None else self.backend.matrix(by.offset))
+        return value.times(self.backend.hull(by.least, Fraction(1)))
+
+    def _moved(self, value: Matrix[Any], column: Matrix[Any] | None) -> Matrix[Any]:
+        """Every column of `value` plus that one."""
+        if column is None:
+            return value
+        count = value.shape[1]
+        return value + (column if count == 1 else column @ self._filled(1, count, Fraction(1)))
 
     def _curved(self, x: Matrix[Any], curve: Curve) -> Matrix[Any]:
         if curve.kind == "sigmoid":
             return x.logistic()
         if curve.kind == "elu":
             return x.positive_part() + self._times(x.decay(), curve.alpha)
+        if curve.kind == "softplus":  # ln(1 + exp(x)): of s(x) and s(-x), s as `soft`, one is s(0)
+            nothing = self._filled(*x.shape, Fraction(0))
+            return x.positive_part() + x.soft() + (nothing - x).soft() - nothing.soft()
         return x.scaled(1).logistic().scaled(1) - self._filled(*x.shape, Fraction(1))  # tanh(x) = 2/(1 + exp(-2x)) - 1
 
     def _bent(self, x: Matrix[Any], function: Hinges) -> Matrix[Any]:

@@ -61,7 +61,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Block:
-    """Some inputs, one per column, the radius of each, the index of the first, and their part of the work."""
+    """Inputs of the first layer, one per column, the radius of each, the index of the first, their part of the work."""
 
     inputs: RationalMatrix
     radii: tuple[Fraction, ...]
@@ -311,14 +311,15 @@ def evaluations(
 # -- many ------------------------------------------------------------------------------------------------------------
 
 
-def blocks_of(rows: Rows, width: int, scale: Fraction | None, radii: Radii, step: int = BLOCK) -> Iterator[Block]:
-    """The rows of a table as blocks of inputs, each number times `scale`.
+def blocks_of(rows: Rows, network: Network, scale: Fraction | None, radii: Radii, step: int = BLOCK) -> Iterator[Block]:
+    """The rows of a table as blocks of inputs of the first layer: each number times `scale`, then `Network.entered`.
 
-    Raises: InputError unless every row has `width` finite numbers; for integers, which must come with a scale.
+    Raises: InputError unless every row has as many finite numbers as the network takes; for integers, which must come
+    with a scale.
     """
     count, found = rows.values.shape
-    if found != width:
-        raise InputError(f"{rows.what}: {found} numbers per input, but the model takes {width}")
+    if found != network.inputs:
+        raise InputError(f"{rows.what}: {found} numbers per input, but the model takes {network.inputs}")
     if rows.whole and scale is None:
         raise InputError(
             f"{rows.what}: whole numbers. What is their unit? Say it as a scale (--input-scale), 1/255 for images of "
@@ -340,4 +341,4 @@ def blocks_of(rows: Rows, width: int, scale: Fraction | None, radii: Radii, step
             lists = [[Fraction(n, row.denominator) * factor for n in row.numerators] for row in exact]
             made = RationalMatrix.from_fractions(lists).transposed()
         work = rows.work * part.stop // count - rows.work * part.start // count
-        yield Block(made, tuple(map(radii.exact, part)), rows.first + start, work)
+        yield Block(network.entered(made), tuple(map(radii.exact, part)), rows.first + start, work)

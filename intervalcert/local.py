@@ -124,8 +124,13 @@ class LocalCertifier:
         return LocalVerdict(False, promise)
 
 
-def _hinges(network: Network) -> list[Hinges]:
-    return [layer.activation.hinges for layer in network.layers if layer.activation and layer.activation.hinges]
+def _hinges(network: Network) -> list[tuple[Hinges, Fraction]]:
+    """Of each hidden layer: the activation, and the least factor of its shrinkages."""
+    return [
+        (layer.activation.hinges, layer.least_factor)
+        for layer in network.layers
+        if layer.activation and layer.activation.hinges
+    ]
 
 
 # -- guessing --------------------------------------------------------------------------------------------------------
@@ -150,12 +155,10 @@ class _Floats:
         self._inner: list[Floats] = []
         for layer, weights in zip(network.layers, near, strict=True):
             value = np.ldexp(weights.values @ value, weights.exponent)
-            if layer.bias is not None:
-                bias = layer.bias.near_floats()
-                value = value + np.ldexp(bias.values[:, 0], bias.exponent)
+            value = value + _near_column(layer.before and layer.before.offset) + _near_column(layer.bias)
             self._inner.append(value)
             if layer.activation is not None and layer.activation.hinges is not None:
-                value = _bent(value, layer.activation.hinges)
+                value = _bent(value, layer.activation.hinges) + _near_column(layer.after and layer.after.offset)
         self.winner = int(np.argmax(self._inner[-1]))
         self.debts = np.zeros(network.outputs - 1) if debts is None else np.delete(debts, self.winner)
         self._leads = np.delete(self._inner[-1][self.winner] - self._inner[-1], self.winner) - self.debts
@@ -232,7 +235,7 @@ class _Floats:
         """A chain; shorter than the network if from some layer on nothing can change."""
         links: list[_Link] = []
         total = 0
-        for index, function in enumerate(self._hinges):
+        for index, (function, least) in enumerate(self._hinges):
             near = self._near[index]
             with np.errstate(over="raise", invalid="raise", divide="raise"):
                 if links:
@@ -249,7 +252,7 @@ class _Floats:
                 reach = self._eps * np.sqrt(diagonal + unsure) * scale * (1 + _ROOM)
                 if reaches is not None:
                     reach = np.minimum(reach, reaches[index])
-                sector = self._sector(index, function, reach)
+                sector = self._sector(index, function, reach, least)
                 kept = np.flatnonzero((sector.middle != 0) | (sector.spread > 0))
                 if not len(kept):
                     links.append(_still(reach, sector))
@@ -267,11 +270,11 @@ class _Floats:
             total += exponent
         return links
 
-    def _sector(self, index: int, function: Hinges, reach: Floats) -> Sector:
+    def _sector(self, index: int, function: Hinges, reach: Floats, least: Fraction) -> Sector:
         """Around values that are only known up to a little."""
         z = self._inner[index]
         unsure = np.abs(z) * _ROOM + float(np.max(np.abs(z))) * _ROOM / 8
-        return sector_around(function, z - unsure, z + unsure, reach)
+        return sector_around(function, z - unsure, z + unsure, reach, least)
 
 
 def _still(reach: Floats, sector: Sector) -> _Link:
@@ -294,6 +297,14 @@ def _first_weights(s: Floats, spread: Floats) -> Floats:
         x = v * (s @ (v * (x / size)))
         norm = float(np.linalg.norm(x))
     return v * math.sqrt(_NORM / max(norm, 2.0**-500))
+
+
+def _near_column(column: Any) -> Floats | float:
+    if column is None:
+        return 0.0
+    near = column.near_floats()
+    found: Floats = np.ldexp(near.values[:, 0], near.exponent)
+    return found
 
 
 def _bent(x: Floats, function: Hinges) -> Floats:
@@ -388,7 +399,8 @@ class _Prover:
             if not proved.all():
                 raise UndecidedError("a neuron may change by more than was guessed")
             low, high = (end[:, 0] for end in ends[index])
-            if not holds_sector(self._hinges[index], low, high, link.reach, link.sector):
+            function, least = self._hinges[index]
+            if not holds_sector(function, low, high, link.reach, link.sector, least):
                 raise UndecidedError("a sector is not proved to hold all slopes")
             kept = link.kept
             left_out = np.delete(np.arange(len(low)), kept)

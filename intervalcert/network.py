@@ -1,23 +1,48 @@
-"""A frozen description of a model: affine layers with activations between them. No files, no arithmetic.
+"""A frozen description of a model: normalised inputs, affine layers, activations between them. No files.
 
 Layer l computes activation(W·x + b), the last one W·x + b alone: its outputs are the logits. W is outputs x inputs.
+An input of several dimensions is one long vector, its last index running fastest: flattening and reshaping are nothing.
+
+Distances are measured in one of two spaces. In the space of the model's ``input`` (the default) a normalisation of the
+inputs is part of the first layer; in the ``normalised`` space it comes before it, and the first layer is the model's.
+Either way `layers` is what a distance is about, and the mathematics looks at nothing else.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import lcm, prod
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from intervalcert.activations import Activation, activation
-from intervalcert.errors import InputError
+from intervalcert.errors import InputError, UsageError
+from intervalcert.normalisation import Normalisation
 from intervalcert.rational import RationalMatrix, as_row, as_rows, plain_array
 
-__all__ = ["Layer", "Network", "Source", "exact_bias", "exact_matrix"]
+__all__ = [
+    "EPS_SPACES",
+    "IN_MEMORY",
+    "EpsSpace",
+    "Layer",
+    "Network",
+    "Shrinkage",
+    "Source",
+    "check_eps_space",
+    "exact_bias",
+    "exact_matrix",
+]
+
+EpsSpace = Literal["input", "normalised"]
+EPS_SPACES: tuple[EpsSpace, ...] = ("input", "normalised")
+
+IN_MEMORY = "(in memory)"
+"""The name of the source of a network that came from no file."""
 
 
 MAX_CLASSES = 1_024
@@ -36,24 +61,101 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Shrinkage:
+    """Factors that no rational holds, such as the 1/sqrt(variance) of batch normalisation: x -> C·(x + offset).
+
+    C is a diagonal matrix of which is only known that its entries are in [least, 1]. Whatever is proved is proved for
+    every such C. offset: one column, or None for zero.
+    """
+
+    offset: RationalMatrix | None
+    least: Fraction
+
+
+@dataclass(frozen=True)
 class Layer:
-    """weights: outputs x inputs; bias: one column, or None for zero; activation: None after the last layer."""
+    """weights: outputs x inputs; bias: one column, or None for zero; activation: None after the last layer.
+
+    before, after: shrinkages of W·x, before the bias is added, and of what the activation gives.
+    """
 
     weights: RationalMatrix
     bias: RationalMatrix | None
     activation: Activation | None
+    before: Shrinkage | None = None
+    after: Shrinkage | None = None
+
+    @property
+    def columns(self) -> tuple[RationalMatrix, ...]:
+        """All that is added anywhere."""
+        offsets = (shrinkage.offset for shrinkage in (self.before, self.after) if shrinkage)
+        return tuple(column for column in (self.bias, *offsets) if column is not None)
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in weights and biases."""
+        return prod(self.weights.shape) + sum(column.shape[0] for column in self.columns)
+
+    @property
+    def least_factor(self) -> Fraction:
+        """What the shrinkages leave of a change, at least; 1 if there is none."""
+        return prod((shrinkage.least for shrinkage in (self.before, self.after) if shrinkage), start=Fraction(1))
+
+    @property
+    def slopes(self) -> tuple[Fraction, Fraction] | None:
+        """Ends of all quotients between a change of what the layer gives and of W·x, if it acts entry by entry.
+
+        Those of the activation, times the factors of shrinkages, which bring a slope nearer to zero.
+        """
+        if self.activation is None or self.activation.slopes is None:
+            return None
+        low, high = self.activation.slopes
+        return min(low, low * self.least_factor), max(high, high * self.least_factor)
+
+    def behind(self, normalisation: Normalisation) -> Layer:
+        """The layer that computes of an input what this one does of the normalised input; exactly."""
+        weights, shift = normalisation.into(self.weights)
+        if self.before is None:
+            return replace(self, weights=weights, bias=_sum(shift, self.bias))
+        return replace(self, weights=weights, before=replace(self.before, offset=_sum(shift, self.before.offset)))
+
+
+def _sum(x: RationalMatrix, y: RationalMatrix | None) -> RationalMatrix:
+    if y is None:
+        return x
+    common = lcm(x.denominator, y.denominator)
+    numerators = x.numerators * (common // x.denominator) + y.numerators * (common // y.denominator)
+    return RationalMatrix(numerators, common)
+
+
+def check_eps_space(name: str) -> EpsSpace:
+    """Raises: UsageError for a name that is none."""
+    for space in EPS_SPACES:
+        if name == space:
+            return space
+    raise UsageError(f"there is no eps space {name!r}: distances are measured in {' or '.join(EPS_SPACES)}")
 
 
 @dataclass(frozen=True)
 class Network:
     """A non-empty chain of layers that fit each other.
 
+    normalisation: what the model does to its inputs first. eps_space: where distances are measured; in the space of the
+    ``input`` the normalisation is in layers[0] already, in the ``normalised`` one `entered` carries it out.
+    shape: of an input, if the model says it. folded: what was multiplied into the layers, for people. The numbers of
+    such layers are not those of the file, and a program in floats computes something else.
+
     Invariants, checked on construction: the columns of each layer are the rows of the one before; biases have one entry
-    per row; every layer but the last has an activation, the last has none; at least two outputs.
+    per row; every layer but the last has an activation, the last has none and no shrinkage; at least two outputs;
+    distances are measured in a normalised space only if there is a normalisation.
     """
 
     layers: tuple[Layer, ...]
     sources: tuple[Source, ...]
+    normalisation: Normalisation | None = None
+    eps_space: EpsSpace = "input"
+    shape: tuple[int, ...] | None = None
+    folded: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.layers:
@@ -66,10 +168,20 @@ class Network:
                     f"{self.layers[index - 1].weights.shape[0]} outputs (weights are outputs x inputs; the text format "
                     "is written inputs x outputs)"
                 )
-            if layer.bias is not None and layer.bias.shape != (rows, 1):
-                raise InputError(f"layer {index} has {rows} outputs, but {layer.bias.shape[0]} biases")
+            for bias in layer.columns:
+                if bias.shape != (rows, 1):
+                    raise InputError(f"layer {index} has {rows} outputs, but {bias.shape[0]} biases")
             if (layer.activation is None) != (index == len(self.layers) - 1):
                 raise InputError(f"layer {index}: every layer but the last has an activation, the last has none")
+            for shrinkage in filter(None, (layer.before, layer.after)):
+                if layer.activation is None or not 0 < shrinkage.least <= 1:
+                    raise InputError(f"layer {index}: factors in (0, 1] are for layers with an activation")
+        if self.normalisation is None and self.eps_space != "input":
+            raise InputError("the model does not normalise its inputs: distances are those of its inputs (eps space)")
+        if self.normalisation is not None and self.normalisation.inputs != self.inputs:
+            raise InputError(f"{self.normalisation.inputs} inputs are normalised, but the model takes {self.inputs}")
+        if self.shape is not None and prod(self.shape) != self.inputs:
+            raise InputError(f"an input has the shape {self.shape}, but the first layer takes {self.inputs} numbers")
         if self.outputs > MAX_CLASSES:
             raise InputError(f"the model has {self.outputs} outputs; margins are computed for at most {MAX_CLASSES}")
         if self.outputs < 2:
@@ -88,37 +200,100 @@ class Network:
         """The name of each layer's activation; None for the last."""
         return tuple(None if layer.activation is None else layer.activation.name for layer in self.layers)
 
+    @property
+    def content(self) -> str:
+        """A hash of the model's exact numbers and functions, whatever file they came from and wherever eps is."""
+        return _content(self.measured_in("input").layers)
+
+    def entered(self, inputs: RationalMatrix) -> RationalMatrix:
+        """What the first layer gets of inputs of the model, one per column; exactly."""
+        if self.normalisation is None or self.eps_space == "input":
+            return inputs
+        return self.normalisation.of_columns(inputs)
+
+    def measured_in(self, space: EpsSpace) -> Network:
+        """The same model, with distances measured in that space.
+
+        Raises: InputError for the ``normalised`` one unless they are measured there already.
+        """
+        if space == self.eps_space:
+            return self
+        if self.normalisation is None:
+            raise InputError(
+                "the model does not normalise its inputs, as far as it says: there is no eps space 'normalised' (if "
+                "they are normalised before, say so with --mean and --std)"
+            )
+        if space == "normalised":
+            raise InputError("the normalisation is in the first layer already: load the model in the normalised space")
+        return replace(self, layers=(self.layers[0].behind(self.normalisation), *self.layers[1:]), eps_space="input")
+
+    def after(self, mean: object, std: object) -> Network:
+        """The model with a normalisation before it, in whose space distances are then measured.
+
+        Each is a number, or a list with one for each input, as `rational.as_fraction` reads them; None for 0 and 1.
+        """
+        if mean is None and std is None:
+            return self
+        if self.normalisation is not None:
+            raise InputError("the model normalises its inputs itself: another mean and std beside that are refused")
+        values = (("the mean", 0 if mean is None else mean), ("the std", 1 if std is None else std))
+        rows = [as_row(x if _is_listed(x) else [x], what) for what, x in values]
+        made = replace(self, normalisation=Normalisation.of(rows[0], rows[1], self.inputs), eps_space="normalised")
+        if [source.name for source in self.sources] == [IN_MEMORY]:
+            return replace(made, sources=(Source(IN_MEMORY, made.content),))
+        return made
+
     @staticmethod
     def of(
         weights: Sequence[RationalMatrix],
         biases: Sequence[RationalMatrix | None] | None = None,
         *,
-        between: str = "relu",
+        between: str | Sequence[str] = "relu",
         sources: Sequence[Source] = (),
     ) -> Network:
-        """A chain with the same activation between all layers. Without sources its own content identifies it."""
+        """A chain with the same activation between all layers, or a list. Without sources its content identifies it."""
         if biases is not None and len(biases) != len(weights):
             raise InputError(f"{len(weights)} layers, but {len(biases)} bias vectors: there must be one per layer")
-        function = activation(between)
-        last = len(weights) - 1
+        last = max(len(weights) - 1, 0)
+        listed = isinstance(between, list | tuple)
+        functions = [activation(x) for x in between] if listed else [activation(str(between))] * last
+        if len(functions) != last:
+            raise InputError(f"{last + 1} layers, but {len(functions)} activations: there must be one between any two")
         layers = tuple(
-            Layer(w, biases[i] if biases is not None else None, function if i < last else None)
+            Layer(w, biases[i] if biases is not None else None, functions[i] if i < last else None)
             for i, w in enumerate(weights)
         )
-        return Network(layers, tuple(sources) or (_content(layers),))
+        return Network(layers, tuple(sources) or (Source(IN_MEMORY, _content(layers)),))
 
     @staticmethod
     def from_arrays(
-        weights: Sequence[npt.ArrayLike], biases: Sequence[npt.ArrayLike | None] | None = None, *, between: str = "relu"
+        weights: Sequence[npt.ArrayLike],
+        biases: Sequence[npt.ArrayLike | None] | None = None,
+        *,
+        between: str | Sequence[str] = "relu",
+        mean: object = None,
+        std: object = None,
+        eps_space: str = "input",
     ) -> Network:
-        """From numpy arrays or lists of rows (outputs x inputs), each entry taken at its exact value."""
-        return Network.of(
+        """From numpy arrays or lists of rows (outputs x inputs), each entry taken at its exact value.
+
+        Args:
+            between: the activation between all layers, or a list of them.
+            mean, std: an input x is taken to (x - mean)/std first: a number for all entries, or one for each.
+            eps_space: where distances are measured: in the space of the ``input``, or the ``normalised`` one.
+        """
+        made = Network.of(
             [exact_matrix(w, f"the weights of layer {i}") for i, w in enumerate(weights)],
             None
             if biases is None
             else [None if b is None else exact_bias(b, f"the bias of layer {i}") for i, b in enumerate(biases)],
             between=between,
         )
+        return made.after(mean, std).measured_in(check_eps_space(eps_space))
+
+
+def _is_listed(value: object) -> bool:
+    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str) and np.ndim(value) > 0
 
 
 def exact_matrix(values: npt.ArrayLike, what: str) -> RationalMatrix:
@@ -148,16 +323,18 @@ def exact_bias(values: npt.ArrayLike, what: str) -> RationalMatrix:
     return exact_matrix(array[:, None], what)
 
 
-def _content(layers: Sequence[Layer]) -> Source:
-    """Identifies a network that came from no file by its exact numbers."""
+def _content(layers: Sequence[Layer]) -> str:
+    """A hash of the exact numbers, in lowest terms, and of the names of the activations."""
     digest = hashlib.sha256()
     for layer in layers:
-        for part in (layer.weights, layer.bias):
+        shrinkages = [shrinkage for shrinkage in (layer.before, layer.after) if shrinkage is not None]
+        for part in (layer.weights, layer.bias, *(shrinkage.offset for shrinkage in shrinkages)):
             if part is None:
                 digest.update(b"none;")
                 continue
             lowest = (Fraction(n, part.denominator) for n in part.numerators.ravel().tolist())
             numbers = ",".join(f"{x.numerator:x}/{x.denominator:x}" for x in lowest)
             digest.update(f"{part.shape}:{numbers};".encode())
-        digest.update(f"{layer.activation and layer.activation.name}|".encode())
-    return Source("(in memory)", digest.hexdigest())
+        least = [f"{name} {each.least}," for name, each in (("before", layer.before), ("after", layer.after)) if each]
+        digest.update(f"{''.join(least)}{layer.activation and layer.activation.name}|".encode())
+    return digest.hexdigest()

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["check_sources", "parsed"]
 
-_ACTIVATIONS = "relu, tanh, hard_tanh, sigmoid, identity, group_sort, min_max, leaky_relu:SLOPE or elu:ALPHA"
+_ACTIVATIONS = (
+    "relu, tanh, hard_tanh, sigmoid, softplus, identity, group_sort, min_max, leaky_relu:SLOPE, elu:ALPHA or clip:LO:HI"
+)
+
+
+_NUMBERS = ("--eps", "--input-scale", "--input-norm", "--mean", "--std")
 
 
 def parsed(words: Sequence[str]) -> argparse.Namespace:
@@ -27,7 +32,7 @@ def _with_negative_numbers(words: Sequence[str]) -> list[str]:
     """Joins ``--eps -1e-3`` to one word: argparse would take the number for an option."""
     joined: list[str] = []
     for word in words:
-        if joined and joined[-1] in {"--eps", "--input-scale", "--input-norm"} and word.startswith("-"):
+        if joined and joined[-1] in _NUMBERS and word.startswith("-"):
             joined[-1] = f"{joined[-1]}={word}"
         elif "--input-box" in joined[-2:] and word.startswith("-") and not word.startswith("--"):
             joined.append(f" {word}")  # what contains a blank is no option, and blanks around numbers do not count
@@ -172,25 +177,82 @@ def _parser() -> argparse.ArgumentParser:
     _add_model_options(audit)
     audit.set_defaults(command="audit")
 
+    inspect = commands.add_parser(
+        "inspect",
+        help="show what was understood of a model",
+        description="Shows what was understood of a model: layers, shapes, activations, normalisation, hashes, and in "
+        "which space eps is measured. Whatever is not understood exactly is refused.",
+    )
+    _add_model(inspect)
+    inspect.set_defaults(command="inspect")
+
+    convert = commands.add_parser(
+        "convert",
+        help="write the exact network that is certified to one .npz file",
+        description="Writes what was understood of a model, exactly, to one .npz file, which all commands read. "
+        "Numbers that are no floats are written as texts such as 1/3.",
+    )
+    _add_model(convert, eps_space=False)
+    convert.add_argument("output", type=Path, metavar="OUT.npz", help="the file to write")
+    convert.set_defaults(command="convert")
+
     demo = commands.add_parser("demo", help="a tour on a small model that comes with the program")
     demo.set_defaults(command="demo")
     return parser
 
 
-def _add_model(parser: argparse.ArgumentParser) -> None:
+def _add_model(parser: argparse.ArgumentParser, *, eps_space: bool = True) -> None:
     parser.add_argument(
-        "model", type=Path, metavar="MODEL", help=".npz (W0, W1, … outputs x inputs; b0, …), .npy, or the text format"
+        "model",
+        type=Path,
+        metavar="MODEL",
+        help=".onnx, .keras, .pt (a state dict), .safetensors, .npz (W0, W1, … outputs x inputs; b0, …), .npy, or the "
+        "text format",
     )
-    _add_model_options(parser)
+    _add_model_options(parser, eps_space=eps_space)
 
 
-def _add_model_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--biases", type=Path, metavar="FILE", help="biases in the text format: […],[…]")
-    parser.add_argument(
+def _add_model_options(parser: argparse.ArgumentParser, *, eps_space: bool = True) -> None:
+    group = parser.add_argument_group("what a model file may not say itself")
+    group.add_argument("--biases", type=Path, metavar="FILE", help="biases in the text format: […],[…]")
+    group.add_argument(
         "--activation",
         metavar="NAME",
         help=f"what stands between the layers (default relu): {_ACTIVATIONS}",
     )
+    group.add_argument(
+        "--layers", type=_names, metavar="A,B,…", help="the layers in their order, by name (.pt, .safetensors)"
+    )
+    group.add_argument(
+        "--strip-softmax",
+        action="store_true",
+        help="leave out a softmax at the end: margins live on the logits before it",
+    )
+    for name in ("mean", "std"):
+        group.add_argument(
+            f"--{name}",
+            type=_listed,
+            metavar="X",
+            help=f"{name} by which inputs are normalised before the model: a number, or one per entry: 0.1,0.2,…",
+        )
+    if eps_space:
+        _add_eps_space(group)
+
+
+def _add_eps_space(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--eps-space",
+        choices=("input", "normalised"),
+        help="where eps is measured: before the normalisation of the inputs (default), or after it",
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(","))
+
+
+def _listed(text: str) -> list[str]:
+    return text.split(",")
 
 
 def _add_outputs(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
@@ -253,9 +315,9 @@ def check_sources(arguments: argparse.Namespace) -> None:
     if arguments.local:
         raise UsageError("--local looks at inputs: say --model MODEL --inputs FILE in the place of OUTPUTS")
     if arguments.deployed == "real":
-        for name in ("model", "biases", "activation"):
-            if getattr(arguments, name) is not None:
-                raise UsageError(f"--{name} goes with --inputs, or with --deployed FORMAT")
+        for name in ("model", "biases", "activation", "layers", "strip_softmax", "mean", "std"):
+            if getattr(arguments, name) not in (None, False):
+                raise UsageError(f"--{name.replace('_', '-')} goes with --inputs, or with --deployed FORMAT")
         if known:
             raise UsageError("--input-norm and --input-box go with --deployed FORMAT")
         if arguments.bounds is None or arguments.outputs is None:

@@ -148,6 +148,9 @@ class Matrix(Protocol[S]):
     def decay(self) -> Self:
         """exp(min(x, 0)) - 1 of every entry x. Raises: as `logistic`."""
 
+    def soft(self) -> Self:
+        """ln(1 + exp(min(x, 0))) of every entry x. Raises: as `logistic`."""
+
     def within(self, norm: Fraction, /) -> Self:
         """The members M of the set with ||M|| <= norm, in the operator norm (others may stay).
 

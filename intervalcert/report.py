@@ -13,9 +13,19 @@ from rich.text import Text
 from intervalcert.artifacts import Bounds
 from intervalcert.auditing import AuditReport
 from intervalcert.batch import Summary
-from intervalcert.rational import decimal_lower, decimal_upper, sqrt_upper
+from intervalcert.network import EpsSpace, Network
+from intervalcert.rational import decimal_lower, decimal_upper, parse_rational, sqrt_upper
 
-__all__ = ["audit_table", "bounds_tables", "excess_text", "percent", "print_data", "summary_table"]
+__all__ = [
+    "audit_table",
+    "bounds_tables",
+    "distance_text",
+    "excess_text",
+    "network_tables",
+    "percent",
+    "print_data",
+    "summary_table",
+]
 
 _MOST_CLASSES = 16
 """A margin matrix of more classes is summed up in a line instead."""
@@ -66,7 +76,7 @@ def bounds_tables(bounds: Bounds) -> Group:
         layers.add_row(
             str(index),
             f"{layer.shape[0]} x {layer.shape[1]}",
-            activation or "(logits)",
+            _activation_text(activation),
             decimal_lower(layer.lower, 10),
             decimal_upper(layer.upper, 10),
             excess_text(layer.upper, layer.lower),
@@ -81,8 +91,19 @@ def bounds_tables(bounds: Bounds) -> Group:
         parts.append(Text("Recomputed because:\n  " + "\n  ".join(notes)))
     names, method = ", ".join(source.name for source in bounds.sources), bounds.method
     how = _MARGINS[method.margins]
-    parts.append(Text(f"Bounds of {names} over the reals, L2 distance of inputs, margins by {how}"))
+    parts.append(Text(f"Bounds of {names} over the reals, {distance_text(bounds.eps_space)}, margins by {how}"))
     return Group(*parts)
+
+
+def _activation_text(name: str | None) -> str:
+    """Its name; beside a long fraction the decimal that people know it by."""
+    if name is None:
+        return "(logits)"
+    kind, _, parameters = name.partition(":")
+    if "/" not in parameters or len(parameters) < 10:
+        return name
+    near = ":".join(x if x in {"-inf", "inf"} else f"{float(parse_rational(x)):.6g}" for x in parameters.split(":"))
+    return f"{name} (≈ {kind}:{near})"
 
 
 def _slope(sigma: Fraction) -> str:
@@ -108,7 +129,12 @@ def _margins(matrix: Sequence[Sequence[Fraction]]) -> RenderableType:
     return table
 
 
-def summary_table(summary: Summary, eps: str, semantics: str, *, given_logits: bool = True) -> Table:
+def distance_text(space: str) -> str:
+    """What eps is."""
+    return "L2 distance of inputs" if space == "input" else "L2 distance of normalised inputs"
+
+
+def summary_table(summary: Summary, eps: str, semantics: str, eps_space: str, *, given_logits: bool = True) -> Table:
     """What a run of certify found."""
     table = Table(show_header=False, box=None)
     table.add_row("certified", f"{summary.certified} of {summary.total}", percent(summary.certified, summary.total))
@@ -117,13 +143,57 @@ def summary_table(summary: Summary, eps: str, semantics: str, *, given_logits: b
     if summary.right is not None and summary.right_and_certified is not None:
         table.add_row("accuracy", "", percent(summary.right, summary.total))
         table.add_row("VRA", "right and certified", percent(summary.right_and_certified, summary.total))
-    table.add_row("eps", eps, "L2, input space")
+    table.add_row("eps", eps, f"L2, {eps_space} space")
     how = "logits enclosed by a rigorous forward pass"
     if given_logits:
         how = "given logits are taken as exact" if semantics == "real" else "given logits may be the program's own"
     table.add_row("semantics", semantics, how)
     table.add_row("decided exactly", str(summary.exactly), "too close for the filter")
     return table
+
+
+def network_tables(network: Network, space: EpsSpace) -> Group:
+    """What was understood of a model. Requires: it is as it was read."""
+    network.measured_in(space)  # refuses a space that there is not
+    layers = Table(title="Layers", title_justify="left")
+    for name in ("layer", "outputs", "inputs", "bias", "activation", "numbers"):
+        layers.add_column(name, justify="left" if name in {"bias", "activation"} else "right", no_wrap=True)
+    for index, layer in enumerate(network.layers):
+        (outputs, inputs), count = layer.weights.shape, layer.parameters
+        bias = "yes" if layer.columns else "no"
+        name = _activation_text(network.activations[index])
+        layers.add_row(str(index), str(outputs), str(inputs), bias, name, f"{count:,}")
+    facts = Table(show_header=False, box=None)
+    shape = "" if network.shape is None else f" of the shape {' x '.join(map(str, network.shape))}"
+    facts.add_row("input", f"{network.inputs} numbers{shape}")
+    facts.add_row("normalisation", _normalisation_text(network))
+    facts.add_row("eps", f"{distance_text(space)} ({space} space)")
+    facts.add_row("classes", str(network.outputs))
+    facts.add_row("parameters", f"{sum(layer.parameters for layer in network.layers):,}")
+    if network.folded:
+        facts.add_row("folded in", ", ".join(network.folded))
+    if any(layer.least_factor < 1 for layer in network.layers):
+        facts.add_row(
+            "roots", "1/sqrt(variance) is no rational: what is proved holds for all factors within 2^-127 of it"
+        )
+    for source in network.sources:
+        facts.add_row("sha256", f"{source.sha256}  {source.name}")
+    facts.add_row("network", f"{network.content}  (its exact numbers, whatever the file)")
+    return Group(layers, facts)
+
+
+def _normalisation_text(network: Network) -> str:
+    if network.normalisation is None:
+        return "none"
+    columns = (network.normalisation.mean, network.normalisation.std)
+    mean, std = ([Fraction(x, column.denominator) for x in column.numerators.ravel().tolist()] for column in columns)
+    return f"(x - mean)/std, mean {_range_text(mean)}, std {_range_text(std)}"
+
+
+def _range_text(values: Sequence[Fraction]) -> str:
+    """One number, or from where to where; rounded to nearest, for people."""
+    ends = sorted({min(values), max(values)})
+    return " to ".join(f"{float(x):.6g}" for x in ends)
 
 
 def audit_table(report: AuditReport) -> Group:

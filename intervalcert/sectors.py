@@ -27,12 +27,18 @@ from intervalcert.rational import IntegerArray, exact_integers
 __all__ = ["holds_sector", "is_within_reach", "sector_around"]
 
 _GRID = 40
+_ONE = Fraction(1)
 
 Bools = npt.NDArray[np.bool_]
 
 
-def _ends(function: Hinges, low: Floats, high: Floats, reach: Floats) -> tuple[IntegerArray, IntegerArray, int]:
-    """Integers A, B and d with all quotients of neuron k in [A_k/d, B_k/d], for z in [low, high] and |δ| <= reach."""
+def _ends(
+    function: Hinges, low: Floats, high: Floats, reach: Floats, least_factor: Fraction
+) -> tuple[IntegerArray, IntegerArray, int]:
+    """Integers A, B and d with all quotients of neuron k in [A_k/d, B_k/d], for z in [low, high] and |δ| <= reach.
+
+    Times any factor between `least_factor` and 1 (`Shrinkage`): it brings a quotient nearer to zero.
+    """
     (bottom, x), (top, y), (b, n) = map(exact_integers, (low, high, reach))
     common = lcm(function.slope.denominator, *(weight.denominator for weight, _ in function.hinges))
     denominator = common << _GRID
@@ -49,7 +55,10 @@ def _ends(function: Hinges, low: Floats, high: Floats, reach: Floats) -> tuple[I
             alpha, beta = beta, alpha
         factor = int(weight * common)
         least, most = least + factor * alpha, most + factor * beta
-    return least, most, denominator
+    if least_factor == 1:
+        return least, most, denominator
+    p, q = least_factor.numerator, least_factor.denominator
+    return least * np.where(least > 0, p, q), most * np.where(most < 0, p, q), denominator * q
 
 
 def _parts(distance: IntegerArray, unit: int, reach: IntegerArray, over: int) -> IntegerArray:
@@ -59,22 +68,25 @@ def _parts(distance: IntegerArray, unit: int, reach: IntegerArray, over: int) ->
     return np.where(reach > 0, np.minimum(quotient, 1 << _GRID), 1 << _GRID)
 
 
-def holds_sector(function: Hinges, low: Floats, high: Floats, reach: Floats, sector: Sector) -> bool:
+def holds_sector(
+    function: Hinges, low: Floats, high: Floats, reach: Floats, sector: Sector, least_factor: Fraction = _ONE
+) -> bool:
     """Whether each neuron's sector holds all its difference quotients; proved with integers.
 
     Requires: the neuron's value is between low and high, and changes by at most `reach`.
+    least_factor: of the layer's `Shrinkage`.
     """
     if not all(np.isfinite(x).all() for x in (low, high, reach, sector.middle, sector.spread)):
         return False
-    least, most, denominator = _ends(function, low, high, reach)
+    least, most, denominator = _ends(function, low, high, reach, least_factor)
     (m, d), (r, e) = exact_integers(sector.middle), exact_integers(sector.spread)
     inside = ((m * e - r * d) * denominator <= least * (d * e)) & ((m * e + r * d) * denominator >= most * (d * e))
     return bool(inside.all()) and bool((reach >= 0).all())
 
 
-def sector_around(function: Hinges, low: Floats, high: Floats, reach: Floats) -> Sector:
+def sector_around(function: Hinges, low: Floats, high: Floats, reach: Floats, least_factor: Fraction = _ONE) -> Sector:
     """A sector that holds the quotients, as floats on the grid of 2^-40."""
-    least, most, denominator = _ends(function, low, high, reach)
+    least, most, denominator = _ends(function, low, high, reach, least_factor)
     unit = denominator >> _GRID
     floor, ceiling = (least // unit).astype(np.float64), (-(-most // unit)).astype(np.float64)
     scale = 2.0 ** -(_GRID + 1)

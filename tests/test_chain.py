@@ -135,7 +135,19 @@ def test_every_backend_is_at_least_exact(seed, between, scale):
 
 @pytest.mark.parametrize("name", backend_names())
 @pytest.mark.parametrize(
-    "between", ["relu", "tanh", "hard_tanh", "sigmoid", "leaky_relu:0.1", "leaky_relu:-0.5", "elu:2", "identity"]
+    "between",
+    [
+        "relu",
+        "tanh",
+        "hard_tanh",
+        "sigmoid",
+        "leaky_relu:0.1",
+        "leaky_relu:-0.5",
+        "elu:2",
+        "identity",
+        "softplus",
+        "clip:0:6",
+    ],
 )
 def test_it_is_no_looser_than_the_product(name, between):
     for seed in range(4):
@@ -174,6 +186,10 @@ def test_which_activations_have_sectors():
         "leaky_relu:-2": (-2, 1),
         "elu:1": (0, 1),
         "elu:4": (0, 4),
+        "softplus": (0, 1),
+        "clip:0:6": (0, 1),
+        "clip:-inf:0": (0, 1),
+        "clip:-inf:inf": (1, 1),
         "group_sort": None,
         "min_max": None,
     }

@@ -715,6 +715,7 @@ def evaluate(network: Network, point: Sequence[Fraction]) -> list[Fraction]:
         "leaky_relu:-3": lambda h: [x if x > 0 else -3 * x for x in h],
         "hard_tanh": lambda h: [min(max(x, Fraction(-1)), Fraction(1)) for x in h],
         "identity": lambda h: h,
+        "clip:1/3:2": lambda h: [min(max(x, Fraction(1, 3)), Fraction(2)) for x in h],
         "min_max": lambda h: [x for k in range(0, len(h), 2) for x in sorted(h[k : k + 2])],
         "group_sort": sorted,
     }
@@ -752,7 +753,9 @@ def evaluable_networks(draw: st.DrawFn) -> Network:
     widths = [draw(st.integers(2, 3))] + [draw(st.integers(1, 4)) for _ in range(draw(st.integers(0, 2)))]
     widths.append(draw(st.integers(2, 3)))
     between = draw(
-        st.sampled_from(["relu", "relu", "leaky_relu:1/2", "leaky_relu:-3", "hard_tanh", "identity", "min_max"])
+        st.sampled_from(
+            ["relu", "relu", "leaky_relu:1/2", "leaky_relu:-3", "hard_tanh", "identity", "clip:1/3:2", "min_max"]
+        )
     )
     weights, biases = [], []
     for columns, rows in itertools.pairwise(widths):

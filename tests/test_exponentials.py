@@ -18,7 +18,9 @@ from intervalcert.exponentials import (
     decay_enclosure,
     floats_decay,
     floats_logistic,
+    floats_soft,
     logistic_enclosure,
+    soft_enclosure,
 )
 from intervalcert.rational import RationalMatrix
 
@@ -37,9 +39,14 @@ def decay(x):
     return mpmath.expm1(min(x, mpmath.mpf(0)))
 
 
+def soft(x):
+    return mpmath.log1p(mpmath.exp(min(x, mpmath.mpf(0))))
+
+
 FUNCTIONS = {
     "logistic": (logistic_enclosure, floats_logistic, logistic),
     "decay": (decay_enclosure, floats_decay, decay),
+    "soft": (soft_enclosure, floats_soft, soft),
 }
 arguments = st.fractions(min_value=-800, max_value=800) | st.floats(-40, 40).map(Fraction) | st.just(Fraction(0))
 
@@ -117,6 +124,7 @@ def test_an_error_that_is_forgotten_is_caught(name, monkeypatch):
         ("sigmoid", logistic),
         ("elu:1", lambda x: x if x > 0 else mpmath.expm1(x)),
         ("elu:0.3", lambda x: x if x > 0 else mpmath.mpf("0.3") * mpmath.expm1(x)),
+        ("softplus", lambda x: mpmath.log1p(mpmath.exp(x))),
     ],
 )
 @pytest.mark.parametrize("backend", ["float64", "arb", "mpmath"])

@@ -14,14 +14,19 @@ from intervalcert.forward import Evaluator, check_evaluable
 from intervalcert.rational import RationalMatrix
 
 HINGES = ("relu", "leaky_relu:0.01", "leaky_relu:1/3", "leaky_relu:-0.5", "leaky_relu:3", "hard_tanh", "identity")
+HINGES += ("clip:0:6", "clip:1/3:1/2", "clip:-inf:0.1", "clip:-2:inf", "clip:1:1")
 GROUPS = ("group_sort", "min_max")
-CURVES = ("tanh", "sigmoid", "elu:1")
+CURVES = ("tanh", "sigmoid", "elu:1", "softplus")
 
 
 def bend(name, x):
     kind, _, parameter = name.partition(":")
     if kind == "hard_tanh":
         return max(Fraction(-1), min(Fraction(1), x))
+    if kind == "clip":
+        low, high = (None if end.endswith("inf") else Fraction(end) for end in parameter.split(":"))
+        x = x if low is None else max(x, low)
+        return x if high is None else min(x, high)
     return x if kind == "identity" or x > 0 else x * Fraction(parameter or 0)
 
 

@@ -27,13 +27,17 @@ from intervalcert.inputs import blocks_of
 from intervalcert.rational import RationalMatrix
 from intervalcert.workers import judge_all
 
-HINGES = ("relu", "leaky_relu:0.5", "leaky_relu:-0.5", "leaky_relu:2", "hard_tanh", "identity")
+HINGES = ("relu", "leaky_relu:0.5", "leaky_relu:-0.5", "leaky_relu:2", "hard_tanh", "identity", "clip:0.1:0.5")
 
 
 def bend(name, x):
     kind, _, parameter = name.partition(":")
     if kind == "hard_tanh":
         return max(Fraction(-1), min(Fraction(1), x))
+    if kind == "clip":
+        low, high = (None if end.endswith("inf") else Fraction(end) for end in parameter.split(":"))
+        x = x if low is None else max(x, low)
+        return x if high is None else min(x, high)
     return x if kind == "identity" or x > 0 else x * Fraction(parameter or 0)
 
 
@@ -171,7 +175,7 @@ def test_blocks_of_any_size_give_the_same(effort):
     radii = Radii.of([Fraction(k, 40) for k in range(23)], 7)
     found = []
     for step in (1, 2, 7, 23, 64):
-        judged = list(judge_all(task, blocks_of(rows, 3, None, radii, step)))
+        judged = list(judge_all(task, blocks_of(rows, network, None, radii, step)))
         assert sum(block.work for block, _ in judged) == 100
         found.append(Verdicts.of([verdict for _, some in judged for verdict in some]))
     for verdicts in found:

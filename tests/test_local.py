@@ -24,7 +24,7 @@ from intervalcert.errors import InconclusiveError, InputError
 from intervalcert.local import LocalCertifier
 from intervalcert.rational import RationalMatrix
 
-ACTIVATIONS = ("relu", "leaky_relu:0.1", "leaky_relu:-0.5", "leaky_relu:3", "hard_tanh", "identity")
+ACTIVATIONS = ("relu", "leaky_relu:0.1", "leaky_relu:-0.5", "leaky_relu:3", "hard_tanh", "identity", "clip:1/4:1")
 PROVERS = ("float64", "arb", "exact")
 
 # -- the truth -------------------------------------------------------------------------------------------------------
@@ -35,6 +35,9 @@ def pieces_of(name):
     kind, _, parameter = name.partition(":")
     if kind == "hard_tanh":
         return [(0, -1), (1, 0), (0, 1)], [-1, 1]
+    if kind == "clip":
+        low, high = map(Fraction, parameter.split(":"))
+        return [(0, low), (1, 0), (0, high)], [low, high]
     if kind == "identity":
         return [(1, 0)], []
     return [(Fraction(parameter or 0), 0), (1, 0)], [0]
@@ -44,6 +47,9 @@ def bend(name, x):
     kind, _, parameter = name.partition(":")
     if kind == "hard_tanh":
         return max(-1, min(1, x))
+    if kind == "clip":
+        low, high = map(Fraction, parameter.split(":"))
+        return max(low, min(high, x))
     return x if kind == "identity" or x > 0 else x * Fraction(parameter or 0)
 
 
@@ -363,8 +369,8 @@ def test_sectors_too_narrow_are_caught(monkeypatch, part):
 def test_reaches_too_small_are_caught(monkeypatch):
     """Sectors of half the reach: neurons that switch are taken for ones that cannot."""
     right, proved = module.sector_around, module.holds_sector
-    monkeypatch.setattr(module, "sector_around", lambda f, low, high, reach: right(f, low, high, reach / 2))
-    monkeypatch.setattr(module, "holds_sector", lambda f, low, high, reach, s: proved(f, low, high, reach / 2, s))
+    monkeypatch.setattr(module, "sector_around", lambda f, low, high, reach, *c: right(f, low, high, reach / 2, *c))
+    monkeypatch.setattr(module, "holds_sector", lambda f, low, high, reach, *s: proved(f, low, high, reach / 2, *s))
     assert caught() > 0
 
 
@@ -380,8 +386,8 @@ def test_a_layer_without_its_activation_is_caught(monkeypatch):
     """Every neuron taken for one that stays where it is: the chain of an affine network."""
     right = module.sector_around
 
-    def stays(function, low, high, reach):
-        return right(function, low, high, reach * 0)
+    def stays(function, low, high, reach, *least):
+        return right(function, low, high, reach * 0, *least)
 
     monkeypatch.setattr(module, "sector_around", stays)
     monkeypatch.setattr(module, "holds_sector", lambda *_: True)

@@ -34,9 +34,11 @@ NAMES = [
     "certify_inputs",
     "compute_bounds",
     "evaluate",
+    "from_torch",
     "load_bounds",
     "load_model",
     "save_bounds",
+    "save_model",
 ]
 
 

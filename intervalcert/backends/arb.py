@@ -295,6 +295,10 @@ class ArbMatrix:
         zero = flint.arb(0)
         return self._curved(lambda x: zero.min(x).exp() - 1)
 
+    def soft(self) -> ArbMatrix:
+        zero = flint.arb(0)
+        return self._curved(lambda x: zero.min(x).exp().log1p())
+
     def _curved(self, function: Callable[[Ball], Ball]) -> ArbMatrix:
         """An increasing function: the hull of its values at the ends of each ball. (lower and upper round outward.)
 

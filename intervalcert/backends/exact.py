@@ -165,7 +165,10 @@ class ExactMatrix:
         raise UnboundedError("exact values are rationals, and those of exp are not")
 
     def decay(self) -> ExactMatrix:
-        raise UnboundedError("exact values are rationals, and those of exp are not")
+        return self.logistic()
+
+    def soft(self) -> ExactMatrix:
+        return self.logistic()
 
     def within(self, norm: Fraction) -> ExactMatrix:  # noqa: ARG002 - a point
         return self

@@ -29,7 +29,7 @@ import numpy as np
 
 from intervalcert.backends.generic import check_distinct
 from intervalcert.errors import UnboundedError
-from intervalcert.exponentials import FLOAT_ERROR, floats_decay, floats_logistic
+from intervalcert.exponentials import FLOAT_ERROR, floats_decay, floats_logistic, floats_soft
 from intervalcert.machine import arithmetic_fault, product_fault
 from intervalcert.protocol import Truth
 from intervalcert.rational import RationalMatrix, dyadic_value, float_enclosure, root_upper, round_down, round_up
@@ -406,6 +406,9 @@ class Float64Matrix:
 
     def decay(self) -> Float64Matrix:
         return self._curved(floats_decay, 1.0)
+
+    def soft(self) -> Float64Matrix:
+        return self._curved(floats_soft, 0.5)
 
     def _curved(self, function: Callable[[Floats], Floats], lipschitz: float) -> Float64Matrix:
         """A function whose values lie in an interval of length 1, off by at most FLOAT_ERROR in floats."""

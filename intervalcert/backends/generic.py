@@ -16,7 +16,7 @@ from typing import Generic
 
 import numpy as np
 
-from intervalcert.exponentials import decay_enclosure, logistic_enclosure
+from intervalcert.exponentials import decay_enclosure, logistic_enclosure, soft_enclosure
 from intervalcert.protocol import Backend, Floats, Indices, S, Truth
 from intervalcert.rational import RationalMatrix, float_enclosure, sqrt_upper
 
@@ -138,6 +138,9 @@ class GenericMatrix(Generic[S]):
 
     def decay(self) -> GenericMatrix[S]:
         return self._curved(decay_enclosure)
+
+    def soft(self) -> GenericMatrix[S]:
+        return self._curved(soft_enclosure)
 
     def _curved(self, enclose: Callable[[Fraction, int], tuple[Fraction, Fraction]]) -> GenericMatrix[S]:
         """A monotone function: from below at the lower end, from above at the upper one."""

@@ -11,13 +11,21 @@ from pathlib import Path
 
 from intervalcert.errors import InputError
 from intervalcert.files import read_text
+from intervalcert.loaders.interface import Hints, Reading
+from intervalcert.network import Network
 from intervalcert.rational import RationalMatrix, parse_decimal
 
-__all__ = ["read_biases", "read_network"]
+__all__ = ["read", "read_biases", "read_network"]
 
 _TOKEN = re.compile(r"\s*([\[\],]|[^\[\],\s]+)")
 
 Decimals = list[tuple[int, int]]
+
+
+def read(path: Path, hints: Hints) -> Reading:
+    """The network, with biases from another file if one is named."""
+    biases = None if hints.biases is None else read_biases(hints.biases)
+    return Reading(Network.of(read_network(path), biases, between=hints.between))
 
 
 def read_network(path: Path) -> list[RationalMatrix]:

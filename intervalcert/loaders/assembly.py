@@ -1,0 +1,187 @@
+"""A network built operation by operation, as a file lists them: matrices, scalings, shifts, roots, activations.
+
+Whatever stands between two activations becomes one layer, computed exactly. While it grows it is
+
+    C·(scale·(W·x + bias) + offset) + shift          (C as in `network.Shrinkage`; what is missing is 1 or 0)
+
+Roots right after an activation belong to the layer before, and what they are multiplied with to the next one.
+
+A scaling and a shift before the first matrix are the normalisation of the inputs; before another one they are
+multiplied into it. Two matrices without an activation between them stay two layers, with the identity between them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from intervalcert.activations import activation
+from intervalcert.errors import InputError
+from intervalcert.loaders.tensors import MAX_COMPUTED, Tensor
+from intervalcert.network import MAX_ENTRIES, EpsSpace, Layer, Network, Shrinkage
+from intervalcert.normalisation import Normalisation
+from intervalcert.rational import RationalMatrix, sqrt_upper
+
+__all__ = ["Assembly"]
+
+_ROOT_BITS = 128
+_LEAST = 1 - Fraction(1, 2 ** (_ROOT_BITS - 1))
+"""sqrt_upper(x) = r >= sqrt(x) >= r/(1 + 2^(1-bits)) > r·(1 - 2^(1-bits))."""
+
+
+class Assembly:
+    """What was read so far. `width`: how many numbers there are at this point."""
+
+    def __init__(self, inputs: int) -> None:
+        if inputs < 1:
+            raise InputError("the model has no inputs")
+        self.width = inputs
+        self._layers: list[Layer] = []
+        self._normalisation: Normalisation | None = None
+        self._folded: list[str] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._weights: Tensor | None = None
+        self._bias: Tensor | None = None
+        self._scale: Tensor | None = None
+        self._offset: Tensor | None = None
+        self._shift: Tensor | None = None
+        self._least = Fraction(1)
+
+    # -- what files list -----------------------------------------------------------------------------------------
+
+    def affine(self, weights: Tensor, bias: Tensor | None) -> None:
+        """X -> W·x + bias. weights: outputs x inputs."""
+        outputs, inputs = weights.shape
+        if inputs != self.width:
+            raise InputError(f"a matrix for {inputs} inputs (it is {outputs} x {inputs}), but there are {self.width}")
+        if not outputs or weights.size > MAX_ENTRIES:
+            raise InputError(f"a matrix of {weights.size} numbers; 1 to {MAX_ENTRIES} are held as exact ones")
+        if bias is not None and bias.shape != (outputs,):
+            raise InputError(f"{outputs} outputs, but biases of shape {list(bias.shape)}")
+        if self._weights is not None or self._least < 1:
+            self._end("identity")
+        elif self._is_normalisation():
+            self._normalise()
+        elif self._scale is not None or self._shift is not None:
+            self._folded.append("a scaling or a shift before a layer")
+            if self._shift is not None:
+                moved = (weights @ self._shift.reshaped((inputs, 1))).reshaped((outputs,))
+                bias = moved if bias is None else moved + bias
+            if self._scale is not None:
+                weights = weights * self._scale
+        self._begin()
+        self._weights, self._bias, self.width = weights, bias, outputs
+
+    def scale(self, factors: Tensor) -> None:
+        """X -> factors·x, entry by entry. Requires: a vector of `width`, or of 1."""
+        self._scale = factors if self._scale is None else self._scale * factors
+        if self._offset is not None:
+            self._offset = self._offset * factors
+        if self._shift is not None:
+            self._shift = self._shift * factors
+
+    def shift(self, by: Tensor) -> None:
+        """X -> x + by. Requires: a vector of `width`, or of 1."""
+        self._shift = by if self._shift is None else self._shift + by
+
+    def batch_normalise(self, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor) -> None:
+        """X -> gamma·(x - mean)/sqrt(variance) + beta, entry by entry; the epsilon is in the variance. Vectors.
+
+        The root is rounded up to 128 bits, so that the true factor is that times a number in [1 - 2^-127, 1].
+        """
+        numerators, denominator = variance.exact()
+        squares = [Fraction(x, denominator) for x in numerators.tolist()]
+        if not all(x > 0 for x in squares):
+            raise InputError("a variance (with epsilon) that is not positive: there is no root of it")
+        if self._least < 1:
+            self._end("identity")
+        self._folded.append("batch normalisation")
+        roots = [sqrt_upper(1 / x, _ROOT_BITS) for x in squares]
+        bottom = max((root.denominator for root in roots), default=1)  # powers of two
+        rounded = np.empty(len(roots), dtype=object)
+        rounded[:] = [root.numerator * (bottom // root.denominator) for root in roots]
+        self.shift(-mean)
+        if any(root * root * x != 1 for root, x in zip(roots, squares, strict=True)):
+            self._shrink()
+        self.scale(gamma * Tensor(None, (rounded, bottom)))
+        self.shift(beta)
+
+    def _shrink(self) -> None:
+        """What is pending is multiplied with factors in [_LEAST, 1]."""
+        just_activated = self._weights is None and self._scale is None and self._layers
+        if just_activated and self._layers[-1].after is None:
+            after = Shrinkage(self._column(self._shift), _LEAST)
+            self._layers[-1] = replace(self._layers[-1], after=after)
+            self._begin()
+        else:
+            self._least = _LEAST
+            self._offset, self._shift = self._shift, None
+
+    def activate(self, name: str) -> None:
+        """The activation of that name."""
+        if name != "identity":
+            self._end(name)
+
+    # -- what they become ----------------------------------------------------------------------------------------
+
+    def network(self, shape: tuple[int, ...] | None = None) -> Network:
+        """The network, with distances in the normalised space if there is one; whoever knows the file adds sources."""
+        if self._least < 1:  # the last layer must be known exactly
+            self._end("identity")
+        self._end(None)
+        space: EpsSpace = "input" if self._normalisation is None else "normalised"
+        folded = tuple(dict.fromkeys(self._folded))
+        return Network(tuple(self._layers), (), self._normalisation, space, shape, folded)
+
+    def _is_normalisation(self) -> bool:
+        """Whether the pending scaling and shift come before everything else, and nothing is lost in them."""
+        if self._layers or self._normalisation is not None or self._weights is not None or self._least < 1:
+            return False
+        scaled = self._scale is None or all(self._scale.exact()[0].ravel().tolist())
+        return scaled and (self._scale is not None or self._shift is not None)
+
+    def _normalise(self) -> None:
+        """scale·x + shift = (x - mean)/std with std = 1/scale, mean = -shift/scale."""
+        one = Tensor(np.ones(self.width, dtype=np.int64))
+        std = one if self._scale is None else one * self._scale.reciprocal()
+        mean = one - one if self._shift is None else -(self._shift * std)
+        self._normalisation = Normalisation(mean.column(), std.column())
+        self._begin()
+
+    def _end(self, name: str | None) -> None:
+        """What is pending becomes a layer with that activation."""
+        if self._is_normalisation():
+            self._normalise()
+        weights, bias = self._weights, self._bias
+        if weights is None:
+            if self.width**2 > MAX_COMPUTED:
+                raise InputError(
+                    f"a function of {self.width} numbers without a matrix before it; that many are not supported"
+                )
+            weights = Tensor(np.eye(self.width))
+        if self._scale is not None:
+            if self._weights is not None:
+                self._folded.append("a scaling after a layer")
+            weights = weights * self._scale.reshaped((self._scale.size, 1))
+            bias = None if bias is None else bias * self._scale
+        function = None if name is None else activation(name)
+        if self._least < 1:
+            inner = _sum(bias, self._offset)
+            shrinkage = Shrinkage(self._column(inner), self._least)
+            self._layers.append(Layer(weights.matrix(), self._column(self._shift), function, shrinkage))
+        else:
+            if bias is not None and self._shift is not None:
+                self._folded.append("a shift after a bias")
+            self._layers.append(Layer(weights.matrix(), self._column(_sum(bias, self._shift)), function))
+        self._begin()
+
+    def _column(self, values: Tensor | None) -> RationalMatrix | None:
+        return None if values is None else values.broadcast((self.width,)).column()
+
+
+def _sum(x: Tensor | None, y: Tensor | None) -> Tensor | None:
+    return y if x is None else x if y is None else x + y

@@ -1,0 +1,220 @@
+"""Our own model file, a numpy archive (``.npz``): read, and written by ``intervalcert convert``.
+
+W0, W1, … (outputs x inputs) and b0, b1, …; everything else may be missing: ``activations``, a name between any two
+layers; ``mean`` and ``std`` of the inputs; ``shape`` of an input; ``before0``, ``before_least0``, ``after0``,
+``after_least0``, … of layers with factors that are not known exactly (`network.Shrinkage`). Numbers that are no floats
+are written as texts: ``1/3``, ``5*2^-200``.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from string import ascii_letters
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from intervalcert.errors import InputError
+from intervalcert.files import atomic_writer
+from intervalcert.loaders.archives import open_archive
+from intervalcert.loaders.interface import Hints, Reading
+from intervalcert.loaders.numpy_files import MAX_TEXT, array_header, check_size
+from intervalcert.loaders.text import read_biases
+from intervalcert.network import Network, Shrinkage, exact_bias, exact_matrix
+from intervalcert.normalisation import Normalisation
+from intervalcert.rational import RationalMatrix, format_exact, parse_rational
+
+__all__ = ["read", "write_network"]
+
+_MEMBER = re.compile(r"(?:(W|b|(?:before|after)(?:_least)?)(0|[1-9]\d{0,3})|activations|mean|std|shape)\.npy")
+_DATE = (1980, 1, 1, 0, 0, 0)
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def read(path: Path, hints: Hints) -> Reading:
+    """The network in an archive."""
+    arrays: Arrays = {}
+    with open_archive(path, ".npz") as archive:
+        for info in archive.infolist():
+            if _MEMBER.fullmatch(info.filename) is None:
+                raise InputError(f"{path} contains {info.filename!r}: only W0, W1, … and b0, b1, … are understood")
+            with archive.open(info) as member:
+                name = info.filename.removesuffix(".npy")
+                arrays[name] = _read_member(member, info.file_size, f"{path}: {info.filename}")
+    return Reading(_network(arrays, path, hints))
+
+
+def _network(arrays: Arrays, path: Path, hints: Hints) -> Network:
+    count = sum(name[0] == "W" for name in arrays)
+    layers = range(count)
+    if not count or not all(f"W{i}" in arrays for i in layers):
+        have = ", ".join(name for name in arrays if name[0] == "W") or "no weights"
+        raise InputError(f"{path} must contain W0, W1, … without gaps, but has {have}")
+    for name in arrays:
+        index = name.lstrip(ascii_letters + "_")
+        if index and int(index) >= count:
+            raise InputError(f"{path} has {name}, but no layer W{index}")
+    weights = [_exact(arrays[f"W{i}"], f"{path}: W{i}") for i in layers]
+    biases: list[RationalMatrix | None] | None = [
+        _column(arrays.get(f"b{i}"), f"{path}: the bias b{i}") for i in layers
+    ]
+    if hints.biases is not None:
+        if any(bias is not None for bias in biases or ()):
+            raise InputError(
+                f"{path} has biases of its own, so {hints.biases} would replace them: give one or the other"
+            )
+        biases = read_biases(hints.biases)
+    between: str | list[str] = hints.between
+    if "activations" in arrays:
+        if hints.activation is not None:
+            raise InputError(f"{path} names its activations itself: leave --activation out")
+        between = _texts(arrays["activations"], f"{path}: activations")
+    network = Network.of(weights, biases, between=between, sources=())
+    shape = arrays.get("shape")
+    return replace(
+        network,
+        layers=tuple(
+            replace(layer, before=_shrinkage("before", i, arrays, path), after=_shrinkage("after", i, arrays, path))
+            for i, layer in enumerate(network.layers)
+        ),
+        sources=(),
+        **_normalised(arrays, path),
+        shape=None if shape is None else tuple(_sizes(shape, f"{path}: shape")),
+    )
+
+
+def _shrinkage(name: str, index: int, arrays: Arrays, path: Path) -> Shrinkage | None:
+    least = _column(arrays.get(f"{name}_least{index}"), f"{path}: {name}_least{index}")
+    offset = _column(arrays.get(f"{name}{index}"), f"{path}: {name}{index}")
+    if least is None:
+        if offset is not None:
+            raise InputError(f"{path} has {name}{index}, but no {name}_least{index}")
+        return None
+    if least.shape != (1, 1):
+        raise InputError(f"{path}: {name}_least{index} is one number")
+    return Shrinkage(offset, least[0, 0])
+
+
+def _normalised(arrays: Arrays, path: Path) -> dict[str, Any]:
+    if "mean" not in arrays and "std" not in arrays:
+        return {}
+    if "mean" not in arrays or "std" not in arrays:
+        raise InputError(f"{path} has a mean or a std of the inputs, but not both")
+    mean, std = (_column(arrays[name], f"{path}: {name}") for name in ("mean", "std"))
+    if mean is None or std is None:
+        raise ValueError("an array that is there")
+    return {"normalisation": Normalisation(mean, std), "eps_space": "normalised"}
+
+
+def _read_member(member: IO[bytes], size: int, where: str) -> npt.NDArray[Any]:
+    """One array of an archive, no larger than the archive says that it is."""
+    header = array_header(member, where, texts=True)
+    check_size(header, size, where)
+    data = member.read(header.bytes + 1)
+    if len(data) != header.bytes:
+        raise InputError(f"{where} is incomplete")
+    return np.frombuffer(data, dtype=header.dtype).reshape(header.shape, order=header.order)
+
+
+def _texts(array: npt.NDArray[Any], where: str) -> list[str]:
+    if array.dtype.kind != "S" or array.ndim != 1:
+        raise InputError(f"{where}: a list of names is expected")
+    try:
+        return [item.decode("ascii") for item in array.tolist()]
+    except UnicodeDecodeError:
+        raise InputError(f"{where}: a name that is not ASCII") from None
+
+
+def _sizes(array: npt.NDArray[Any], where: str) -> list[int]:
+    if array.dtype.kind not in "iu" or array.ndim != 1 or (array < 1).any():
+        raise InputError(f"{where}: a list of sizes is expected")
+    return [int(x) for x in array.tolist()]
+
+
+def _exact(array: npt.NDArray[Any], where: str) -> RationalMatrix:
+    if array.dtype.kind != "S":
+        return exact_matrix(array, where)
+    if array.ndim != 2:
+        raise InputError(f"{where}: an array of shape {array.shape} where a non-empty matrix is expected")
+    try:
+        rows = [[parse_rational(item.decode("ascii")) for item in row] for row in array.tolist()]
+        return RationalMatrix.from_fractions(rows)
+    except (InputError, UnicodeDecodeError) as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _column(array: npt.NDArray[Any] | None, where: str) -> RationalMatrix | None:
+    if array is None:
+        return None
+    if array.dtype.kind != "S":
+        return exact_bias(array, where)
+    if array.ndim != 1:
+        raise InputError(f"{where}: an array of shape {array.shape} where a vector is expected")
+    return _exact(array[:, None], where)
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+
+def write_network(network: Network, path: Path) -> None:
+    """Writes the exact network; `read` gives the same one back. The same network gives the same bytes."""
+    if path.suffix.lower() != ".npz":
+        raise InputError(f"{path}: a network is written as .npz; choose that ending")
+    arrays: Arrays = {}
+    for index, layer in enumerate(network.layers):
+        arrays[f"W{index}"] = _array(layer.weights, f"the weights of layer {index}")
+        if layer.bias is not None:
+            arrays[f"b{index}"] = _array(layer.bias, f"the bias of layer {index}")[:, 0]
+        for name, shrinkage in (("before", layer.before), ("after", layer.after)):
+            if shrinkage is not None:
+                arrays[f"{name}_least{index}"] = np.array([format_exact(shrinkage.least).encode()])
+                if shrinkage.offset is not None:
+                    arrays[f"{name}{index}"] = _array(shrinkage.offset, f"the offsets of layer {index}")[:, 0]
+    names = [name.encode() for name in network.activations if name is not None]
+    if names:
+        arrays["activations"] = np.array(names)
+    if network.normalisation is not None and network.eps_space == "normalised":
+        arrays["mean"] = _array(network.normalisation.mean, "the mean")[:, 0]
+        arrays["std"] = _array(network.normalisation.std, "the std")[:, 0]
+    if network.shape is not None:
+        arrays["shape"] = np.array(network.shape, dtype=np.int64)
+    with atomic_writer(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            made = io.BytesIO()
+            np.lib.format.write_array(made, array, version=(1, 0), allow_pickle=False)
+            info = zipfile.ZipInfo(f"{name}.npy", _DATE)
+            info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            archive.writestr(info, made.getvalue())
+
+
+def _array(data: RationalMatrix, what: str) -> npt.NDArray[Any]:
+    """The smallest type of floats that holds all the numbers exactly, else texts."""
+    near = data.near_floats()
+    if near.exact:
+        with np.errstate(over="ignore"):
+            values = np.ldexp(near.values, near.exponent)
+            if np.isfinite(values).all() and np.array_equal(np.ldexp(values, -near.exponent), near.values):
+                for kind in (np.float16, np.float32):
+                    if np.array_equal(values.astype(kind).astype(np.float64), values):
+                        return values.astype(kind)
+                return values
+    rows, columns = data.shape
+    texts = [[format_exact(data[i, j]).encode() for j in range(columns)] for i in range(rows)]
+    longest = max(len(text) for row in texts for text in row)
+    if longest > MAX_TEXT or not _is_readable(texts, data):
+        raise InputError(f"{what} are rationals of up to {longest} characters, too long to be written")
+    return np.array(texts)
+
+
+def _is_readable(texts: list[list[bytes]], data: RationalMatrix) -> bool:
+    try:
+        found = [[parse_rational(text.decode()) for text in row] for row in texts]
+    except InputError:
+        return False
+    return all(x == data[i, j] for i, row in enumerate(found) for j, x in enumerate(row))

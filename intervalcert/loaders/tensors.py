@@ -1,0 +1,194 @@
+"""Constants of a model file: arrays of floats as they are stored, or exact rationals where something was computed.
+
+What can be computed with them is exact. Sizes are bounded beforehand, so that a small file cannot fill the memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from intervalcert.errors import InputError
+from intervalcert.rational import IntegerArray, RationalMatrix, exact_integers
+
+__all__ = ["Tensor"]
+
+MAX_COMPUTED = 2**23
+"""Entries of an array that was computed, not stored."""
+
+MAX_BITS = 2**32
+"""What the integers of one such array may take: half a gigabyte."""
+
+
+class Tensor:
+    """Exact numbers in an array of any dimension. Immutable.
+
+    Either `stored` (finite floats or integers of at most 64 bits), or integers over one denominator >= 1.
+    """
+
+    __slots__ = ("_exact", "stored")
+
+    def __init__(self, stored: npt.NDArray[Any] | None, exact: tuple[IntegerArray, int] | None = None) -> None:
+        """Requires: one of the two. Raises: InputError for numbers that are not finite, or no real numbers."""
+        if stored is not None:
+            if stored.dtype.kind not in "fiu" or stored.dtype.itemsize > 8:
+                raise InputError(f"numbers of type {stored.dtype} (float16, float32, float64 or integers are read)")
+            if stored.dtype.kind == "f" and not np.isfinite(stored).all():
+                place = tuple(np.argwhere(~np.isfinite(stored))[0].tolist())
+                raise InputError(f"{stored[place]} at {list(place)}; every number must be finite")
+        self.stored, self._exact = stored, exact
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        found: tuple[int, ...] = (self._exact[0] if self.stored is None else self.stored).shape  # type: ignore[index]
+        return found
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def is_whole(self) -> bool:
+        """Stored as integers: sizes and indices."""
+        return self.stored is not None and self.stored.dtype.kind in "iu"
+
+    def exact(self) -> tuple[IntegerArray, int]:
+        """(numerators, denominator)."""
+        if self._exact is not None:
+            return self._exact
+        stored = self.stored
+        if stored is None:
+            raise ValueError("a tensor without numbers")
+        self._check(stored.shape, 64)
+        if stored.dtype.kind in "iu":
+            return stored.astype(object), 1
+        numerators, denominator = exact_integers(stored.astype(np.float64).ravel())
+        return numerators.reshape(stored.shape), denominator
+
+    def reshaped(self, shape: tuple[int, ...]) -> Tensor:
+        return self._moved(lambda array: array.reshape(shape))
+
+    def transposed(self, order: tuple[int, ...]) -> Tensor:
+        return self._moved(lambda array: array.transpose(order))
+
+    def broadcast(self, shape: tuple[int, ...]) -> Tensor:
+        """Raises: InputError if it does not broadcast to just that shape, or is too large there."""
+        self._check(shape, 64)
+        try:
+            return self._moved(lambda array: np.broadcast_to(array, shape))
+        except ValueError:
+            raise InputError(f"an array of shape {list(self.shape)} does not broadcast to {list(shape)}") from None
+
+    def _moved(self, change: Callable[[Any], Any]) -> Tensor:
+        made = Tensor.__new__(Tensor)  # the same numbers: they were checked
+        made.stored = None if self.stored is None else change(self.stored)
+        made._exact = None if self._exact is None else (change(self._exact[0]), self._exact[1])
+        return made
+
+    # -- arithmetic ----------------------------------------------------------------------------------------------
+
+    def __add__(self, other: Tensor) -> Tensor:
+        (a, p), (b, q), shape = self._both(other)
+        common = math.lcm(p, q)
+        self._check(shape, max(_bits(a) + _bits(common // p), _bits(b) + _bits(common // q)) + 1)
+        return _reduced(a * (common // p) + b * (common // q), common)
+
+    def __neg__(self) -> Tensor:
+        numerators, denominator = self.exact()
+        return Tensor(None, (_objects(-numerators), denominator))
+
+    def __sub__(self, other: Tensor) -> Tensor:
+        return self + -other
+
+    def __mul__(self, other: Tensor) -> Tensor:
+        (a, p), (b, q), shape = self._both(other)
+        self._check(shape, _bits(a) + _bits(b))
+        self._check((1,), _bits(p) + _bits(q))
+        return _reduced(a * b, p * q)
+
+    def reciprocal(self) -> Tensor:
+        """Raises: InputError for a zero."""
+        numerators, denominator = self.exact()
+        listed = numerators.ravel().tolist()
+        if not all(listed):
+            raise InputError("a division by zero")
+        odd = {abs(x) for x in listed}
+        common = 1
+        for x in odd:
+            common = math.lcm(common, x)
+            self._check(self.shape, _bits(common) + _bits(denominator))
+        flat = np.empty(len(listed), dtype=object)
+        flat[:] = [denominator * (common // x) for x in listed]
+        return _reduced(flat.reshape(self.shape), common)
+
+    def __matmul__(self, other: Tensor) -> Tensor:
+        """Of two matrices."""
+        (m, k), (rows, n) = self.shape, other.shape
+        if k != rows:
+            raise InputError(f"a product of arrays of shapes {list(self.shape)} and {list(other.shape)}")
+        self._check((m, k, n), 64)  # as many products
+        (a, p), (b, q) = self.exact(), other.exact()
+        self._check((m, n), _bits(a) + _bits(b) + k.bit_length())
+        return _reduced(a.dot(b), p * q)
+
+    def _both(self, other: Tensor) -> tuple[tuple[IntegerArray, int], tuple[IntegerArray, int], tuple[int, ...]]:
+        try:
+            shape = np.broadcast_shapes(self.shape, other.shape)
+        except ValueError:
+            raise InputError(f"arrays of shapes {list(self.shape)} and {list(other.shape)} do not fit") from None
+        self._check(shape, 64)
+        return self.exact(), other.exact(), shape
+
+    @staticmethod
+    def _check(shape: tuple[int, ...], bits: int) -> None:
+        """Raises: InputError for what would be too large."""
+        entries = math.prod(shape)
+        if entries > MAX_COMPUTED or max(entries, 1) * bits > MAX_BITS:
+            raise InputError(
+                f"constants of shape {list(shape)} and {bits} bits each are too large to be computed exactly"
+            )
+
+    # -- what layers are made of ---------------------------------------------------------------------------------
+
+    def matrix(self) -> RationalMatrix:
+        """Requires: two dimensions, neither empty."""
+        if self.stored is not None:
+            return RationalMatrix.from_floats(self.stored)
+        return RationalMatrix(*self.exact())
+
+    def column(self) -> RationalMatrix:
+        """All entries, in their order, as one column."""
+        return self.reshaped((self.size, 1)).matrix()
+
+    @staticmethod
+    def of_matrix(data: RationalMatrix) -> Tensor:
+        return Tensor(None, (data.numerators, data.denominator))
+
+
+def _bits(x: IntegerArray | int) -> int:
+    """Of the largest of them."""
+    if isinstance(x, int):
+        return x.bit_length()
+    return max(map(int.bit_length, x.ravel().tolist()), default=0)
+
+
+def _objects(array: Any) -> IntegerArray:
+    """Numpy makes a plain number of what has no dimension."""
+    if isinstance(array, np.ndarray):
+        return array
+    made = np.empty((), dtype=object)
+    made[()] = array
+    return made
+
+
+def _reduced(numerators: Any, denominator: int) -> Tensor:
+    """In lowest terms, together: what is a float again is seen to be one."""
+    numerators = _objects(numerators)
+    common = math.gcd(denominator, *numerators.ravel().tolist())
+    if common > 1:
+        numerators, denominator = _objects(numerators // common), denominator // common
+    return Tensor(None, (numerators, denominator))

@@ -30,8 +30,11 @@ from intervalcert.rational import MAX_BINARY_EXPONENT, decimal_lower, decimal_up
 __all__ = ["FORMAT_VERSION", "Bounds", "Method", "load_bounds", "save_bounds"]
 
 FORMAT = "intervalcert bounds"
-FORMAT_VERSION = 3
-"""1: all norms by Gram iteration. 2: each layer says by which method. 3: what a chain gave besides the margins."""
+FORMAT_VERSION = 4
+"""1: all norms by Gram iteration. 2: each layer says by which method. 3: what a chain gave besides the margins.
+
+4: the hash of the network that was read: the same file is another one with other options.
+"""
 _LEAST_MULTIPLIER = Fraction(1, 2**200)
 _LIBRARIES = ("intervalcert", "numpy", "python-flint", "mpmath")
 
@@ -55,6 +58,7 @@ class Bounds:
 
     semantics: ``real``: the network is the function over the reals that its weights define, not its float execution.
     eps_space: margins are per unit of L2 distance between inputs of the model, or between normalised ones.
+    network: `Network.content`; files of older versions do not say it.
     """
 
     layers: tuple[LayerBound, ...]
@@ -64,6 +68,7 @@ class Bounds:
     method: Method
     semantics: str = "real"
     eps_space: EpsSpace = "input"
+    network: str | None = None
     versions: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -79,6 +84,7 @@ class Bounds:
             sources=network.sources,
             method=method,
             eps_space=network.eps_space,
+            network=network.content,
             versions=_versions(),
         )
 
@@ -124,6 +130,7 @@ def _as_json(bounds: Bounds) -> dict[str, Any]:
         "semantics": bounds.semantics,
         "eps_space": bounds.eps_space,
         "model": [{"name": source.name, "sha256": source.sha256} for source in bounds.sources],
+        "network": bounds.network,
         "method": {
             "backend": bounds.method.backend,
             "prec": bounds.method.prec,
@@ -225,6 +232,7 @@ def _from_json(data: Any) -> Bounds:
         ),
         semantics="real",
         eps_space=space,
+        network=_hash(data["network"], "network") if found > 3 and data["network"] is not None else None,
         versions=tuple(
             (name, _typed(number, str, f"version of {name}"))
             for name, number in _typed(data["versions"], dict, "versions").items()
@@ -273,9 +281,15 @@ def _sources(items: list[Any]) -> tuple[Source, ...]:
     if not items:
         raise InputError("model: no file is named")
     found = tuple(Source(_typed(item["name"], str, "name"), _typed(item["sha256"], str, "sha256")) for item in items)
-    if not all(re.fullmatch("[0-9a-f]{64}", source.sha256) for source in found):
-        raise InputError("model: a sha256 has 64 hexadecimal digits")
+    for source in found:
+        _hash(source.sha256, "model")
     return found
+
+
+def _hash(text: Any, what: str) -> str:
+    if re.fullmatch("[0-9a-f]{64}", _typed(text, str, what)) is None:
+        raise InputError(f"{what}: a sha256 has 64 hexadecimal digits")
+    return str(text)
 
 
 def _layer(item: Any, index: int, version: int) -> LayerBound:

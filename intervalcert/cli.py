@@ -294,7 +294,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
         check_enclosure_ending(arguments.output)
         check_output(arguments.output, arguments.model, arguments.biases, arguments.inputs)
     scale = _number(arguments.input_scale, "--input-scale")
-    network = _load(arguments)
+    network = _read(arguments)
     headers: list[tuple[str, bool]] = []
     source = _open_inputs(arguments, headers)
     with contextlib.ExitStack() as stack:
@@ -408,7 +408,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     network = _load(arguments)
     with layer_progress("audit", len(network.layers)) as on_step:
         report = audit(bounds, network, on_step)
-    print_data(audit_table(report))
+    print_data(audit_table(report, bounds.eps_space))
     if not report.confirmed:
         names = ", ".join(claim.what for claim in report.unconfirmed)
         raise SoundnessError(f"{arguments.bounds} claims what exact arithmetic does not confirm: {names}")
@@ -429,8 +429,8 @@ def _convert(arguments: argparse.Namespace) -> int:
     check_output(arguments.output, arguments.model, arguments.biases)
     network = _read(arguments)
     save_model(network, arguments.output)
-    print(network.content)
-    say(f"wrote {arguments.output}; above is the hash of the network in it")
+    print(network.measured_in("input").content)
+    say(f"wrote {arguments.output}; above is the hash of the network, as inspect shows it")
     return 0
 
 

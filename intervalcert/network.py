@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import lcm, prod
+from math import gcd, lcm, prod
 from typing import Literal
 
 import numpy as np
@@ -142,8 +142,8 @@ class Network:
 
     normalisation: what the model does to its inputs first. eps_space: where distances are measured; in the space of the
     ``input`` the normalisation is in layers[0] already, in the ``normalised`` one `entered` carries it out.
-    shape: of an input, if the model says it. folded: what was multiplied into the layers, for people. The numbers of
-    such layers are not those of the file, and a program in floats computes something else.
+    shape: of an input, if the model says it. folded: what the model does besides and is in the layers here, for people.
+    The numbers of such layers are not those of the file, and a program in floats computes something else.
 
     Invariants, checked on construction: the columns of each layer are the rows of the one before; biases have one entry
     per row; every layer but the last has an activation, the last has none and no shrinkage; at least two outputs;
@@ -202,8 +202,12 @@ class Network:
 
     @property
     def content(self) -> str:
-        """A hash of the model's exact numbers and functions, whatever file they came from and wherever eps is."""
-        return _content(self.measured_in("input").layers)
+        """A hash of the exact numbers and functions, whatever file they came from: all that bounds depend on.
+
+        It is of the layers, and in the normalised space of the normalisation before them, too.
+        """
+        before = () if self.eps_space == "input" else (self.normalisation,)
+        return _content(self.layers, *before)
 
     def entered(self, inputs: RationalMatrix) -> RationalMatrix:
         """What the first layer gets of inputs of the model, one per column; exactly."""
@@ -230,18 +234,28 @@ class Network:
     def after(self, mean: object, std: object) -> Network:
         """The model with a normalisation before it, in whose space distances are then measured.
 
-        Each is a number, or a list with one for each input, as `rational.as_fraction` reads them; None for 0 and 1.
+        Each is a number, a list with one for each input, or for images one for each channel, as `rational.as_fraction`
+        reads them; None for 0 and 1.
         """
         if mean is None and std is None:
             return self
         if self.normalisation is not None:
             raise InputError("the model normalises its inputs itself: another mean and std beside that are refused")
         values = (("the mean", 0 if mean is None else mean), ("the std", 1 if std is None else std))
-        rows = [as_row(x if _is_listed(x) else [x], what) for what, x in values]
+        rows = [self._per_input(as_row(x if _is_listed(x) else [x], what)) for what, x in values]
         made = replace(self, normalisation=Normalisation.of(rows[0], rows[1], self.inputs), eps_space="normalised")
         if [source.name for source in self.sources] == [IN_MEMORY]:
             return replace(made, sources=(Source(IN_MEMORY, made.content),))
         return made
+
+    def _per_input(self, values: list[Fraction]) -> list[Fraction]:
+        """One number for each channel of an image becomes one for each input, if it is clear which axis that is."""
+        if self.shape is None or len(self.shape) != 3 or len(values) in {1, self.inputs}:
+            return values
+        first, _, last = self.shape
+        if len(values) == first != last:
+            return [x for x in values for _ in range(self.inputs // first)]
+        return values * (self.inputs // last) if len(values) == last != first else values
 
     @staticmethod
     def of(
@@ -323,18 +337,31 @@ def exact_bias(values: npt.ArrayLike, what: str) -> RationalMatrix:
     return exact_matrix(array[:, None], what)
 
 
-def _content(layers: Sequence[Layer]) -> str:
-    """A hash of the exact numbers, in lowest terms, and of the names of the activations."""
+def _content(layers: Sequence[Layer], normalisation: Normalisation | None = None) -> str:
+    """A hash of the exact numbers and of the names of the activations."""
     digest = hashlib.sha256()
+
+    def add(name: str, numbers: RationalMatrix | None) -> None:
+        """As floats, if all of them are; else in lowest terms, together. How they are held makes no difference."""
+        if numbers is None:
+            digest.update(f"{name} none;".encode())
+            return
+        if (floats := numbers.as_floats()) is not None:
+            digest.update(f"{name} {numbers.shape} floats:".encode() + (floats + 0.0).astype("<f8").tobytes())
+            return
+        listed, denominator = numbers.numerators.ravel().tolist(), numbers.denominator
+        if (common := gcd(denominator, *listed)) > 1:
+            listed, denominator = [x // common for x in listed], denominator // common
+        digest.update(f"{name} {numbers.shape} {denominator:x}: {' '.join(map(hex, listed))};".encode())
+
+    if normalisation is not None:
+        add("mean", normalisation.mean)
+        add("std", normalisation.std)
     for layer in layers:
-        shrinkages = [shrinkage for shrinkage in (layer.before, layer.after) if shrinkage is not None]
-        for part in (layer.weights, layer.bias, *(shrinkage.offset for shrinkage in shrinkages)):
-            if part is None:
-                digest.update(b"none;")
-                continue
-            lowest = (Fraction(n, part.denominator) for n in part.numerators.ravel().tolist())
-            numbers = ",".join(f"{x.numerator:x}/{x.denominator:x}" for x in lowest)
-            digest.update(f"{part.shape}:{numbers};".encode())
-        least = [f"{name} {each.least}," for name, each in (("before", layer.before), ("after", layer.after)) if each]
-        digest.update(f"{''.join(least)}{layer.activation and layer.activation.name}|".encode())
+        add("weights", layer.weights)
+        add("bias", layer.bias)
+        for name, shrinkage in (("before", layer.before), ("after", layer.after)):
+            if shrinkage is not None:
+                add(f"{name} {shrinkage.least}", shrinkage.offset)
+        digest.update(f"{layer.activation and layer.activation.name}|".encode())
     return digest.hexdigest()

@@ -34,7 +34,10 @@ class Normalisation:
         """From one number for all inputs, or one for each."""
         for what, values in (("mean", mean), ("std", std)):
             if len(values) not in {1, inputs}:
-                raise InputError(f"the {what} has {len(values)} numbers: one is needed, or one per input ({inputs})")
+                raise InputError(
+                    f"the {what} has {len(values)} numbers: one is needed, or one per input ({inputs}), or one per "
+                    "channel of a model that says which axis of its inputs that is"
+                )
         columns = ([[x] for x in values] * (inputs if len(values) == 1 else 1) for values in (mean, std))
         return Normalisation(*map(RationalMatrix.from_fractions, columns))
 

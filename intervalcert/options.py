@@ -145,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Encloses what the network over the reals computes at each input: lower and upper ends of all "
         "logits, rounded outward.",
     )
-    _add_model(evaluate)
+    _add_model(evaluate, eps_space=False)
     evaluate.add_argument("inputs", type=Path, metavar="INPUTS", help="one input per row: .npy, .parquet or .csv")
     _add_dtype(evaluate)
     _add_scale(evaluate)
@@ -233,7 +233,7 @@ def _add_model_options(parser: argparse.ArgumentParser, *, eps_space: bool = Tru
             f"--{name}",
             type=_listed,
             metavar="X",
-            help=f"{name} by which inputs are normalised before the model: a number, or one per entry: 0.1,0.2,…",
+            help=f"{name} by which inputs are normalised before the model: a number, or one per channel or entry: 0.1,0.2,…",
         )
     if eps_space:
         _add_eps_space(group)

@@ -445,6 +445,21 @@ class RationalMatrix:
             self._near = _near(*self._floats, True) if self._floats is not None else _near(*_quotients(self))
         return self._near
 
+    def as_floats(self) -> npt.NDArray[np.float64] | None:
+        """These very numbers, if every one of them is a finite float64."""
+        if self._floats is not None and self._floats[1] == 0:
+            return self._floats[0]
+        numerators, denominator = self.numerators.ravel().tolist(), self.denominator
+        if (denominator // math.gcd(denominator, *numerators)).bit_count() != 1:
+            return None
+        try:
+            found = [x / denominator for x in numerators]  # integers are divided with one rounding
+        except OverflowError:
+            return None
+        if any(x * denominator != y for x, y in zip(map(Fraction, found), numerators, strict=True)):
+            return None
+        return np.array(found).reshape(self.shape)
+
     @staticmethod
     def from_floats(array: npt.NDArray[Any], exponent: int = 0) -> RationalMatrix:
         """The exact binary values of a two-dimensional float or integer array, times 2^exponent.

@@ -13,7 +13,7 @@ from rich.text import Text
 from intervalcert.artifacts import Bounds
 from intervalcert.auditing import AuditReport
 from intervalcert.batch import Summary
-from intervalcert.network import EpsSpace, Network
+from intervalcert.network import EpsSpace, Layer, Network
 from intervalcert.rational import decimal_lower, decimal_upper, parse_rational, sqrt_upper
 
 __all__ = [
@@ -154,15 +154,16 @@ def summary_table(summary: Summary, eps: str, semantics: str, eps_space: str, *,
 
 def network_tables(network: Network, space: EpsSpace) -> Group:
     """What was understood of a model. Requires: it is as it was read."""
-    network.measured_in(space)  # refuses a space that there is not
+    content = network.measured_in(space).content
     layers = Table(title="Layers", title_justify="left")
-    for name in ("layer", "outputs", "inputs", "bias", "activation", "numbers"):
-        layers.add_column(name, justify="left" if name in {"bias", "activation"} else "right", no_wrap=True)
+    for name in ("layer", "outputs", "inputs", "bias", "activation", "slopes", "numbers"):
+        texts = name in {"bias", "activation", "slopes"}
+        layers.add_column(name, justify="left" if texts else "right", no_wrap=True)
     for index, layer in enumerate(network.layers):
         (outputs, inputs), count = layer.weights.shape, layer.parameters
         bias = "yes" if layer.columns else "no"
         name = _activation_text(network.activations[index])
-        layers.add_row(str(index), str(outputs), str(inputs), bias, name, f"{count:,}")
+        layers.add_row(str(index), str(outputs), str(inputs), bias, name, _slopes_text(layer), f"{count:,}")
     facts = Table(show_header=False, box=None)
     shape = "" if network.shape is None else f" of the shape {' x '.join(map(str, network.shape))}"
     facts.add_row("input", f"{network.inputs} numbers{shape}")
@@ -178,8 +179,17 @@ def network_tables(network: Network, space: EpsSpace) -> Group:
         )
     for source in network.sources:
         facts.add_row("sha256", f"{source.sha256}  {source.name}")
-    facts.add_row("network", f"{network.content}  (its exact numbers, whatever the file)")
+    facts.add_row("network", f"{content}  (its exact numbers, whatever the file)")
     return Group(layers, facts)
+
+
+def _slopes_text(layer: Layer) -> str:
+    """What the proofs use of the activation."""
+    if layer.activation is None:
+        return ""
+    if layer.activation.slopes is None:
+        return f"Lipschitz {_range_text([layer.activation.lipschitz])}"
+    return f"{_range_text(layer.activation.slopes)}"
 
 
 def _normalisation_text(network: Network) -> str:
@@ -196,10 +206,11 @@ def _range_text(values: Sequence[Fraction]) -> str:
     return " to ".join(f"{float(x):.6g}" for x in ends)
 
 
-def audit_table(report: AuditReport) -> Group:
+def audit_table(report: AuditReport, eps_space: str) -> Group:
     """All claims counted; the ones that failed by name."""
     confirmed = len(report.claims) - len(report.unconfirmed)
-    parts: list[RenderableType] = [Text(f"{confirmed} of {len(report.claims)} claims confirmed by exact arithmetic")]
+    counted = f"{confirmed} of {len(report.claims)} claims confirmed by exact arithmetic, {distance_text(eps_space)}"
+    parts: list[RenderableType] = [Text(counted)]
     if report.unconfirmed:
         table = Table(title="Not confirmed", title_justify="left")
         for name in ("claim", "claimed", "exact"):

@@ -113,11 +113,12 @@ def test_the_file_says_everything(tmp_path, backend):
     network = load_model(path, activation="tanh")
     _, data = saved(tmp_path, network, backend, 3, prec=80)
     assert data["format"] == "intervalcert bounds"
-    assert data["version"] == FORMAT_VERSION == 3
+    assert data["version"] == FORMAT_VERSION == 4
     assert data["semantics"] == "real"
     assert data["eps_space"] == "input"
     assert data["model"] == [{"name": "model.txt", "sha256": network.sources[0].sha256}]
     assert re.fullmatch("[0-9a-f]{64}", data["model"][0]["sha256"])
+    assert data["network"] == network.content
     bits = None if backend == "exact" else 160
     assert data["method"] == {
         "backend": backend,

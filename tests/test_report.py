@@ -51,7 +51,8 @@ def test_a_claim_that_fails_by_little_is_shown_failing(capsys):
                     Claim("layer 0, upper", exact - hair, exact, confirmed=False),
                     Claim("layer 0, lower", exact + hair, exact, confirmed=False),
                 )
-            )
+            ),
+            "input",
         )
     )
     below, above = "3.3333333333333333", "3.3333333333333334"

@@ -62,14 +62,15 @@ class Assembly:
             raise InputError(f"a matrix of {weights.size} numbers; 1 to {MAX_ENTRIES} are held as exact ones")
         if bias is not None and bias.shape != (outputs,):
             raise InputError(f"{outputs} outputs, but biases of shape {list(bias.shape)}")
+        self._note_computed(weights, bias)
         if self._weights is not None or self._least < 1:
             self._end("identity")
         elif self._is_normalisation():
             self._normalise()
         elif self._scale is not None or self._shift is not None:
-            self._folded.append("a scaling or a shift before a layer")
+            self.note("a scaling or a shift before a layer")
             if self._shift is not None:
-                moved = (weights @ self._shift.reshaped((inputs, 1))).reshaped((outputs,))
+                moved = (weights @ self._shift.broadcast((inputs,)).reshaped((inputs, 1))).reshaped((outputs,))
                 bias = moved if bias is None else moved + bias
             if self._scale is not None:
                 weights = weights * self._scale
@@ -78,6 +79,12 @@ class Assembly:
 
     def scale(self, factors: Tensor) -> None:
         """X -> factors·x, entry by entry. Requires: a vector of `width`, or of 1."""
+        # What comes before everything else is the normalisation, as a rule, and shown as such.
+        if self._weights is not None or self._layers:
+            self.note("a scaling")
+        self._stretch(factors)
+
+    def _stretch(self, factors: Tensor) -> None:
         self._scale = factors if self._scale is None else self._scale * factors
         if self._offset is not None:
             self._offset = self._offset * factors
@@ -86,6 +93,13 @@ class Assembly:
 
     def shift(self, by: Tensor) -> None:
         """X -> x + by. Requires: a vector of `width`, or of 1."""
+        if self._weights is not None or self._layers:
+            self._note_computed(by)
+            if self._shift is not None:
+                self.note("several shifts")
+        self._move(by)
+
+    def _move(self, by: Tensor) -> None:
         self._shift = by if self._shift is None else self._shift + by
 
     def batch_normalise(self, gamma: Tensor, beta: Tensor, mean: Tensor, variance: Tensor) -> None:
@@ -99,16 +113,16 @@ class Assembly:
             raise InputError("a variance (with epsilon) that is not positive: there is no root of it")
         if self._least < 1:
             self._end("identity")
-        self._folded.append("batch normalisation")
+        self.note("batch normalisation")
         roots = [sqrt_upper(1 / x, _ROOT_BITS) for x in squares]
         bottom = max((root.denominator for root in roots), default=1)  # powers of two
         rounded = np.empty(len(roots), dtype=object)
         rounded[:] = [root.numerator * (bottom // root.denominator) for root in roots]
-        self.shift(-mean)
+        self._move(-mean)
         if any(root * root * x != 1 for root, x in zip(roots, squares, strict=True)):
             self._shrink()
-        self.scale(gamma * Tensor(None, (rounded, bottom)))
-        self.shift(beta)
+        self._stretch(gamma * Tensor(None, (rounded, bottom)))
+        self._move(beta)
 
     def _shrink(self) -> None:
         """What is pending is multiplied with factors in [_LEAST, 1]."""
@@ -125,6 +139,15 @@ class Assembly:
         """The activation of that name."""
         if name != "identity":
             self._end(name)
+
+    def note(self, what: str) -> None:
+        """Something that a program in floats does besides its layers, and that is no part of the network."""
+        self._folded.append(what)
+
+    def _note_computed(self, *constants: Tensor | None) -> None:
+        """A program may compute them in floats, and get others."""
+        if any(constant is not None and constant.stored is None for constant in constants):
+            self.note("constants that are computed")
 
     # -- what they become ----------------------------------------------------------------------------------------
 
@@ -160,12 +183,14 @@ class Assembly:
         if weights is None:
             if self.width**2 > MAX_COMPUTED:
                 raise InputError(
-                    f"a function of {self.width} numbers without a matrix before it; that many are not supported"
+                    f"a function of {self.width} numbers without a matrix before it, which would need one of "
+                    f"{self.width} x {self.width}: that is too large. If it is a normalisation of the inputs by roots "
+                    "of variances, write it as a scaling and a shift"
                 )
             weights = Tensor(np.eye(self.width))
         if self._scale is not None:
-            if self._weights is not None:
-                self._folded.append("a scaling after a layer")
+            if self._weights is None and not self._layers:  # with zeros among the factors: no normalisation
+                self.note("a scaling")
             weights = weights * self._scale.reshaped((self._scale.size, 1))
             bias = None if bias is None else bias * self._scale
         function = None if name is None else activation(name)
@@ -175,7 +200,7 @@ class Assembly:
             self._layers.append(Layer(weights.matrix(), self._column(self._shift), function, shrinkage))
         else:
             if bias is not None and self._shift is not None:
-                self._folded.append("a shift after a bias")
+                self.note("a shift after a bias")
             self._layers.append(Layer(weights.matrix(), self._column(_sum(bias, self._shift)), function))
         self._begin()
 

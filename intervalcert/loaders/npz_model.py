@@ -1,9 +1,9 @@
 """Our own model file, a numpy archive (``.npz``): read, and written by ``intervalcert convert``.
 
 W0, W1, … (outputs x inputs) and b0, b1, …; everything else may be missing: ``activations``, a name between any two
-layers; ``mean`` and ``std`` of the inputs; ``shape`` of an input; ``before0``, ``before_least0``, ``after0``,
-``after_least0``, … of layers with factors that are not known exactly (`network.Shrinkage`). Numbers that are no floats
-are written as texts: ``1/3``, ``5*2^-200``.
+layers; ``mean`` and ``std`` of the inputs; ``shape`` of an input; ``folded``, names of what was no layer; ``before0``,
+``before_least0``, ``after0``, ``after_least0``, … of layers with factors that are not known exactly
+(`network.Shrinkage`). Numbers that are no floats are written as texts: ``1/3``, ``5*2^-200``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from intervalcert.rational import RationalMatrix, format_exact, parse_rational
 
 __all__ = ["read", "write_network"]
 
-_MEMBER = re.compile(r"(?:(W|b|(?:before|after)(?:_least)?)(0|[1-9]\d{0,3})|activations|mean|std|shape)\.npy")
+_MEMBER = re.compile(r"(?:(W|b|(?:before|after)(?:_least)?)(0|[1-9]\d{0,3})|activations|mean|std|shape|folded)\.npy")
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -86,6 +86,7 @@ def _network(arrays: Arrays, path: Path, hints: Hints) -> Network:
         sources=(),
         **_normalised(arrays, path),
         shape=None if shape is None else tuple(_sizes(shape, f"{path}: shape")),
+        folded=tuple(_texts(arrays["folded"], f"{path}: folded")) if "folded" in arrays else (),
     )
 
 
@@ -184,6 +185,8 @@ def write_network(network: Network, path: Path) -> None:
         arrays["std"] = _array(network.normalisation.std, "the std")[:, 0]
     if network.shape is not None:
         arrays["shape"] = np.array(network.shape, dtype=np.int64)
+    if network.folded:
+        arrays["folded"] = np.array([what.encode() for what in network.folded])
     with atomic_writer(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in arrays.items():
             made = io.BytesIO()
@@ -195,15 +198,13 @@ def write_network(network: Network, path: Path) -> None:
 
 def _array(data: RationalMatrix, what: str) -> npt.NDArray[Any]:
     """The smallest type of floats that holds all the numbers exactly, else texts."""
-    near = data.near_floats()
-    if near.exact:
-        with np.errstate(over="ignore"):
-            values = np.ldexp(near.values, near.exponent)
-            if np.isfinite(values).all() and np.array_equal(np.ldexp(values, -near.exponent), near.values):
-                for kind in (np.float16, np.float32):
-                    if np.array_equal(values.astype(kind).astype(np.float64), values):
-                        return values.astype(kind)
-                return values
+    values = data.as_floats()
+    if values is not None:
+        with np.errstate(over="ignore", under="ignore"):
+            for kind in (np.float16, np.float32):
+                if np.array_equal(values.astype(kind).astype(np.float64), values):
+                    return values.astype(kind)
+        return values
     rows, columns = data.shape
     texts = [[format_exact(data[i, j]).encode() for j in range(columns)] for i in range(rows)]
     longest = max(len(text) for row in texts for text in row)

@@ -23,6 +23,9 @@ MAX_COMPUTED = 2**23
 MAX_BITS = 2**32
 """What the integers of one such array may take: half a gigabyte."""
 
+MAX_LENGTH = 2**17
+"""Bits of one of them: products of longer ones take too long."""
+
 
 class Tensor:
     """Exact numbers in an array of any dimension. Immutable.
@@ -50,6 +53,11 @@ class Tensor:
     @property
     def size(self) -> int:
         return math.prod(self.shape)
+
+    @property
+    def cost(self) -> int:
+        """What it took to compute, in machine words."""
+        return self.size if self._exact is None else self.size * (1 + _bits(self._exact[0]) // 64)
 
     @property
     def is_whole(self) -> bool:
@@ -147,7 +155,7 @@ class Tensor:
     def _check(shape: tuple[int, ...], bits: int) -> None:
         """Raises: InputError for what would be too large."""
         entries = math.prod(shape)
-        if entries > MAX_COMPUTED or max(entries, 1) * bits > MAX_BITS:
+        if entries > MAX_COMPUTED or bits > MAX_LENGTH or max(entries, 1) * bits > MAX_BITS:
             raise InputError(
                 f"constants of shape {list(shape)} and {bits} bits each are too large to be computed exactly"
             )

@@ -1,0 +1,299 @@
+"""Whatever a file lists between two activations becomes one layer: the same function, in exact rationals.
+
+The truth here is the list itself, carried out step by step on fractions.
+"""
+
+from fractions import Fraction
+from random import Random
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from intervalcert import InputError, evaluate
+from intervalcert.backends import get_backend
+from intervalcert.deployed import as_deployed
+from intervalcert.formats import get_format
+from intervalcert.forward import Evaluator
+from intervalcert.loaders.assembly import Assembly
+from intervalcert.loaders.tensors import Tensor
+from intervalcert.rational import RationalMatrix
+
+BENDS = {
+    "relu": lambda x: max(x, 0),
+    "identity": lambda x: x,
+    "leaky_relu:1/4": lambda x: x if x > 0 else x / 4,
+    "hard_tanh": lambda x: max(-1, min(1, x)),
+    "clip:-1/2:inf": lambda x: max(-Fraction(1, 2), x),
+}
+
+
+def numbers(random, *shape):
+    """Multiples of 1/8, as a file would store them."""
+    found = np.array([random.randint(-16, 16) for _ in range(int(np.prod(shape)))], dtype=np.float32) / 8
+    return found.reshape(shape)
+
+
+def exact(array):
+    return [Fraction(float(x)) for x in array.ravel()]
+
+
+def random_steps(random, width):
+    """Steps, each a name and its arrays, that end with a matrix of two outputs or more."""
+    steps = []
+    for _ in range(random.randint(0, 7)):
+        kind = random.choice(["affine", "scale", "shift", "activate", "normalise", "scale", "shift"])
+        if kind == "affine":
+            rows = random.randint(1, 3)
+            steps.append((kind, numbers(random, rows, width), random.choice([None, numbers(random, rows)])))
+            width = rows
+        elif kind in {"scale", "shift"}:
+            steps.append((kind, numbers(random, random.choice([1, width]))))
+        elif kind == "activate":
+            steps.append((kind, random.choice(list(BENDS))))
+        else:  # variances that are powers of 4: their roots are dyadic
+            gamma, beta, mean = (numbers(random, width) for _ in range(3))
+            variance = np.array([4.0 ** random.randint(-2, 2) for _ in range(width)], dtype=np.float32)
+            steps.append((kind, gamma, beta, mean, variance))
+    steps.append(("affine", numbers(random, 2, width), None))
+    return steps + [("scale", numbers(random, 2))] * random.randint(0, 1)
+
+
+def assembled(steps, width):
+    made = Assembly(width)
+    for kind, *parts in steps:
+        if kind == "activate":
+            made.activate(parts[0])
+        elif kind == "normalise":
+            made.batch_normalise(*map(Tensor, parts))
+        else:
+            tensors = [None if part is None else Tensor(part) for part in parts]
+            {"affine": made.affine, "scale": made.scale, "shift": made.shift}[kind](*tensors)
+    return made.network()
+
+
+def carried_out(steps, x):
+    for kind, *parts in steps:
+        if kind == "activate":
+            x = [BENDS[parts[0]](value) for value in x]
+            continue
+        arrays = [None if part is None else exact(part) for part in parts]
+        if kind == "affine":
+            rows = parts[0].shape[0]
+            sums = [sum(w * v for w, v in zip(map(Fraction, map(float, row)), x, strict=True)) for row in parts[0]]
+            x = [z + b for z, b in zip(sums, arrays[1] or [Fraction(0)] * rows, strict=True)]
+        elif kind == "normalise":
+            roots = [Fraction(float(np.sqrt(np.float64(v)))) for v in parts[3].ravel()]
+            assert [root * root for root in roots] == arrays[3]
+            gamma, beta, mean = arrays[:3]
+            x = [g * (v - m) / r + b for v, g, b, m, r in zip(x, gamma, beta, mean, roots, strict=True)]
+        else:
+            wide = arrays[0] * (len(x) // len(arrays[0]))
+            x = [v * w if kind == "scale" else v + w for v, w in zip(x, wide, strict=True)]
+    return x
+
+
+def column(values):
+    return RationalMatrix.from_fractions([[value] for value in values])
+
+
+def logits(network, x):
+    evaluator = Evaluator(network, [Fraction(2**40)] * len(network.layers), get_backend("exact"))
+    return evaluator.before_activations(network.entered(column(x)))[-1]
+
+
+@given(st.integers(0, 10**9))
+def test_a_list_of_steps_becomes_the_same_function(seed):
+    random = Random(seed)
+    width = random.randint(1, 3)
+    steps = random_steps(random, width)
+    network = assembled(steps, width)
+    for space in ("input", network.eps_space):
+        measured = network.measured_in(space)
+        for _ in range(4):
+            x = [Fraction(random.randint(-20, 20), 8) for _ in range(width)]
+            low, high = logits(measured, x).ends()
+            expected = carried_out(steps, x)
+            assert [Fraction(v) for v in low[:, 0]] == [Fraction(v) for v in high[:, 0]] == expected, (seed, steps)
+
+
+def test_an_array_of_one_number_is_added_to_all():
+    """After an activation, before a matrix: multiplied into it."""
+    steps = [
+        ("affine", np.eye(2, dtype=np.float32), None),
+        ("activate", "relu"),
+        ("shift", np.array([0.5], dtype=np.float32)),
+        ("affine", np.array([[1, 2], [3, 4]], dtype=np.float32), None),
+    ]
+    network = assembled(steps, 2)
+    assert [network.layers[1].bias[i, 0] for i in range(2)] == [Fraction(3, 2), Fraction(7, 2)]
+
+
+# -- roots -----------------------------------------------------------------------------------------------------------
+
+
+def with_roots(place):
+    """A batch normalisation whose roots are irrational: first, after a matrix, or after an activation."""
+    first, last = np.array([[1, -2], [0.5, 1]], dtype=np.float32), np.array([[1, 1], [2, -1]], dtype=np.float32)
+    normalise = ("normalise", *(np.array(x, dtype=np.float32) for x in ([1.5, -2], [0.25, 1], [0.5, -1], [2, 3])))
+    steps = [("affine", first, None), ("activate", "leaky_relu:1/4"), ("affine", last, None)]
+    steps.insert(place, normalise)
+    return steps
+
+
+def high_precision(steps, x):
+    with mpmath.workprec(400):
+        x = [mpmath.mpf(v.numerator) / v.denominator for v in x]
+        for kind, *parts in steps:
+            if kind == "activate":
+                x = [v if v > 0 else v / 4 for v in x]
+            elif kind == "affine":
+                x = [sum(mpmath.mpf(float(w)) * v for w, v in zip(row, x, strict=True)) for row in parts[0]]
+            else:
+                listed = zip(x, *(part.tolist() for part in parts), strict=True)
+                x = [g * (v - m) / mpmath.sqrt(s) + b for v, g, b, m, s in listed]
+        return x
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+def test_roots_are_enclosed_within_their_last_bits(place):
+    steps = with_roots(place)
+    network = assembled(steps, 2)
+    assert any(layer.least_factor < 1 for layer in network.layers)
+    x = [Fraction(3, 8), Fraction(-5, 4)]
+    backend = get_backend("arb", 150)
+    evaluator = Evaluator(network, [Fraction(2**20)] * len(network.layers), backend)
+    found = evaluator.before_activations(network.entered(column(x)))[-1]
+    with mpmath.workprec(400):
+        truth = [Fraction(int(mpmath.floor(value * 2**350)), 2**350) for value in high_precision(steps, x)]
+    low, high = (found - backend.matrix(column(truth))).scaled(110).ends()
+    assert (low <= 2.0**-200).all()
+    assert (high >= -(2.0**-200)).all()
+    assert (high - low < 1).all()
+
+
+def test_a_root_that_is_dyadic_is_exact():
+    steps = with_roots(1)
+    steps[1] = (*steps[1][:-1], np.array([4, 0.25], dtype=np.float32))
+    assert all(layer.least_factor == 1 for layer in assembled(steps, 2).layers)
+
+
+def test_many_normalisations_in_a_row():
+    """Each needs factors of its own."""
+    steps = with_roots(2)
+    steps[2:2] = [steps[2]] * 3
+    x = [Fraction(3, 8), Fraction(-5, 4)]
+    found = evaluate(assembled(steps, 2), [[float(v) for v in x]], backend="arb")
+    for k, truth in enumerate(high_precision(steps, x)):
+        assert mpmath.mpf(found.lower[-1][0, k]) <= truth <= mpmath.mpf(found.upper[-1][0, k])
+
+
+@pytest.mark.parametrize("variance", [[0, 1], [-1, 1]])
+def test_a_variance_must_be_positive(variance):
+    steps = with_roots(1)
+    steps[1] = (*steps[1][:-1], np.array(variance, dtype=np.float32))
+    with pytest.raises(InputError, match="variance"):
+        assembled(steps, 2)
+
+
+# -- normalisation of the inputs -------------------------------------------------------------------------------------
+
+
+def test_what_comes_first_is_the_normalisation():
+    steps = [
+        ("shift", np.array([-1, -2], dtype=np.float32)),
+        ("scale", np.array([4, 0.5], dtype=np.float32)),
+        ("affine", np.array([[1, 2], [3, 4]], dtype=np.float32), None),
+    ]
+    network = assembled(steps, 2)
+    assert network.eps_space == "normalised"
+    assert [network.normalisation.mean[i, 0] for i in range(2)] == [1, 2]
+    assert [network.normalisation.std[i, 0] for i in range(2)] == [Fraction(1, 4), 2]
+    assert [[network.layers[0].weights[i, j] for j in range(2)] for i in range(2)] == [[1, 2], [3, 4]]
+    inner = network.measured_in("input").layers[0]
+    assert [[inner.weights[i, j] for j in range(2)] for i in range(2)] == [[4, 1], [12, 2]]
+    assert [inner.bias[i, 0] for i in range(2)] == [-6, -16]
+
+
+def test_a_scaling_that_loses_an_input_is_no_normalisation():
+    steps = [("scale", np.array([4, 0], dtype=np.float32)), ("affine", np.eye(2, dtype=np.float32), None)]
+    network = assembled(steps, 2)
+    assert network.normalisation is None
+    assert network.layers[0].weights[1, 1] == 0
+    assert network.folded
+
+
+# -- the program in floats -------------------------------------------------------------------------------------------
+
+LAYER = ("affine", np.array([[1, 2], [3, 4]], dtype=np.float32), np.array([1, 2], dtype=np.float32))
+BARE = ("affine", LAYER[1], None)
+ONE = np.array([1, 0.5], dtype=np.float32)
+
+PLAIN = {
+    "layers": [LAYER, ("activate", "relu"), LAYER],
+    "two matrices": [LAYER, BARE],
+    "a bias that is added": [BARE, ("shift", ONE), ("activate", "relu"), LAYER],
+    "an activation at the end": [LAYER, ("activate", "relu")],
+    "a shift between activations": [LAYER, ("activate", "relu"), ("shift", ONE), ("activate", "hard_tanh"), LAYER],
+}
+MORE = {
+    "a second shift": [LAYER, ("shift", ONE)],
+    "two shifts": [BARE, ("shift", ONE), ("shift", ONE)],
+    "a scaling": [LAYER, ("scale", ONE)],
+    "a scaling after an activation": [LAYER, ("activate", "relu"), ("scale", ONE), ("activate", "relu"), LAYER],
+    "a shift before a layer": [LAYER, ("activate", "relu"), ("shift", ONE), LAYER],
+    "a normalisation": [("shift", ONE), LAYER],
+    "a scaling with a zero": [("scale", np.array([0, 1], dtype=np.float32)), LAYER],
+    "a scaling with a zero, and no layer": [("scale", np.array([0, 1], dtype=np.float32)), ("activate", "relu"), LAYER],
+    "batch normalisation": [LAYER, ("normalise", ONE, ONE, ONE, ONE), LAYER],
+    "irrational batch normalisation": [LAYER, ("normalise", ONE, ONE, ONE, 2 * ONE), LAYER],
+}
+
+
+@pytest.mark.parametrize("case", PLAIN)
+def test_layers_alone_can_be_deployed(case):
+    network = assembled(PLAIN[case], 2)
+    assert network.folded == ()
+    assert as_deployed(network, get_format("float32")).layers
+
+
+@pytest.mark.parametrize("case", MORE)
+def test_what_is_more_than_layers_is_not_certified_as_a_program_in_floats(case):
+    """It rounds where the layers do not."""
+    with pytest.raises(InputError, match="not known"):
+        as_deployed(assembled(MORE[case], 2), get_format("float32"))
+
+
+def test_constants_that_a_program_computes_are_not_those_that_it_stores():
+    product = Tensor(LAYER[1]) * Tensor(np.array(0.1, dtype=np.float32))
+    first, second = Assembly(2), Assembly(2)
+    first.affine(product, None)
+    second.affine(Tensor(np.ones((4, 2), dtype=np.float32)), None)
+    second.shift(product.reshaped((4,)))
+    for made in (first, second):
+        with pytest.raises(InputError, match="constants that are computed"):
+            as_deployed(made.network(), get_format("float32"))
+
+
+# -- what does not fit -----------------------------------------------------------------------------------------------
+
+
+def test_a_matrix_must_fit():
+    made = Assembly(3)
+    with pytest.raises(InputError, match="2 inputs"):
+        made.affine(Tensor(np.eye(2)), None)
+    with pytest.raises(InputError, match="biases of shape"):
+        made.affine(Tensor(np.eye(3)), Tensor(np.ones(2)))
+
+
+def test_a_function_of_very_many_numbers_needs_a_matrix_before_it():
+    made = Assembly(5_000)
+    with pytest.raises(InputError, match="too large"):
+        made.activate("relu")
+
+
+def test_no_inputs():
+    with pytest.raises(InputError, match="no inputs"):
+        Assembly(0)

@@ -1,0 +1,227 @@
+"""Factors that are only known to lie between two numbers (the roots of batch normalisation): what is proved must hold
+for every choice of them. Here they lie in [1/2, 1], which shows what [1 - 2^-127, 1] would hide.
+"""
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from intervalcert import InputError, Network, UsageError, audit, certify_inputs, compute_bounds, evaluate
+from intervalcert.backends import backend_names, get_backend
+from intervalcert.errors import InconclusiveError
+from intervalcert.forward import Evaluator
+from intervalcert.network import Layer, Shrinkage
+from intervalcert.rational import RationalMatrix
+
+HALF = Fraction(1, 2)
+FUNCTIONS = {
+    "relu": lambda x: max(x, 0),
+    "identity": lambda x: x,
+    "leaky_relu:1/2": lambda x: x if x > 0 else x / 2,
+    "leaky_relu:-1/2": lambda x: x if x > 0 else -x / 2,
+    "hard_tanh": lambda x: max(-1, min(1, x)),
+    "clip:1/4:2": lambda x: max(Fraction(1, 4), min(2, x)),
+}
+
+
+def matrix(random, rows, columns):
+    return RationalMatrix.from_fractions(
+        [[Fraction(random.randint(-16, 16), 8) for _ in range(columns)] for _ in range(rows)]
+    )
+
+
+def random_network(random, names=tuple(FUNCTIONS)):
+    """Of two or three layers, every hidden one with factors before its bias, after its activation, or both."""
+    widths = [random.randint(1, 3) for _ in range(random.randint(2, 3))] + [random.randint(2, 3)]
+    layers = []
+    for index, (inputs, outputs) in enumerate(pairwise(widths)):
+        last = index == len(widths) - 2
+
+        def column(outputs=outputs):
+            return random.choice([None, matrix(random, outputs, 1)])
+
+        shrinkages = [Shrinkage(column(), HALF), None] if not last else [None, None]
+        random.shuffle(shrinkages)
+        if not last and random.random() < 0.3:
+            shrinkages = [Shrinkage(column(), HALF), Shrinkage(column(), HALF)]
+        made = Network.of([matrix(random, 2, 2), matrix(random, 2, 2)], between=random.choice(names))
+        layers.append(
+            Layer(matrix(random, outputs, inputs), column(), None if last else made.layers[0].activation, *shrinkages)
+        )
+    network = Network(tuple(layers), ())
+    return replace(network, sources=made.sources)
+
+
+def factors(random, network):
+    """For each shrinkage of each layer: one number per entry, often an end."""
+    return [
+        [
+            [random.choice([HALF, Fraction(1), Fraction(random.randint(8, 16), 16)]) for _ in range(rows)]
+            for _ in ("before", "after")
+        ]
+        for rows in (layer.weights.shape[0] for layer in network.layers)
+    ]
+
+
+def shrunk(value, by, factor):
+    if by is None:
+        return value
+    offset = [0] * len(value) if by.offset is None else [by.offset[i, 0] for i in range(len(value))]
+    return [c * (x + y) for c, x, y in zip(factor, value, offset, strict=True)]
+
+
+def inner_values(network, chosen, x):
+    """W·x + b of each layer, with these factors."""
+    found, value = [], list(x)
+    for layer, (before, after) in zip(network.layers, chosen, strict=True):
+        rows, columns = layer.weights.shape
+        value = [sum(layer.weights[i, j] * value[j] for j in range(columns)) for i in range(rows)]
+        value = shrunk(value, layer.before, before)
+        value = [z + (0 if layer.bias is None else layer.bias[i, 0]) for i, z in enumerate(value)]
+        found.append(value)
+        if layer.activation is not None:
+            value = shrunk([FUNCTIONS[layer.activation.name](z) for z in value], layer.after, after)
+    return found
+
+
+def point(random, count):
+    return [Fraction(random.randint(-24, 24), 8) for _ in range(count)]
+
+
+def steepest_excess(network, margins, random, tries=60):
+    """How much the square of a lead's change exceeds what the margins allow; over factors and pairs of inputs."""
+    worst = None
+    for _ in range(tries):
+        chosen, x, u = factors(random, network), point(random, network.inputs), point(random, network.inputs)
+        distance = sum((a - b) ** 2 for a, b in zip(x, u, strict=True))
+        y, z = (inner_values(network, chosen, v)[-1] for v in (x, u))
+        for i in range(network.outputs):
+            for j in range(i):
+                change = (y[j] - y[i]) - (z[j] - z[i])
+                excess = change**2 - margins[i][j] ** 2 * distance
+                worst = excess if worst is None else max(worst, excess)
+    return worst
+
+
+@pytest.mark.parametrize("backend", backend_names())
+@given(seed=st.integers(0, 10**6))
+def test_margins_hold_for_all_factors(backend, seed):
+    random = Random(seed)
+    network = random_network(random)
+    for margins in ("product", "chain", "best"):
+        found = compute_bounds(network, backend, margins=margins)
+        assert steepest_excess(network, found.margins.matrix, random, 20) <= 0, (seed, margins)
+
+
+def cancelling():
+    """Two entries that cancel, but only if nothing comes between: the leads are (c1 - c2)·x + 1/4."""
+    weights = [RationalMatrix.from_integers(rows) for rows in ([[1], [1]], [[1, -1], [0, 0]])]
+    made = Network.of(weights, [None, RationalMatrix.from_fractions([[HALF / 2], [Fraction(0)]])], between="identity")
+    return replace(made, layers=(replace(made.layers[0], before=Shrinkage(None, HALF)), made.layers[1]))
+
+
+def test_a_chain_that_forgets_the_factors_is_caught(monkeypatch):
+    """The negative control of the test before."""
+    network = cancelling()
+    right = compute_bounds(network, "exact", margins="chain").margins.matrix
+    assert steepest_excess(network, right, Random(0)) <= 0
+    monkeypatch.setattr(Layer, "least_factor", Fraction(1))
+    wrong = compute_bounds(network, "exact", margins="chain").margins.matrix
+    assert steepest_excess(network, wrong, Random(0)) > 0
+
+
+@pytest.mark.parametrize("backend", [name for name in backend_names() if name != "exact"])
+@given(seed=st.integers(0, 10**6))
+def test_the_forward_pass_encloses_all_factors(backend, seed):
+    random = Random(seed)
+    network = random_network(random)
+    x = point(random, network.inputs)
+    norms = [bound.upper for bound in compute_bounds(network, "float64").layers]
+    column = RationalMatrix.from_fractions([[value] for value in x])
+    found = Evaluator(network, norms, get_backend(backend)).before_activations(column)
+    ends = [value.ends() for value in found]
+    for _ in range(10):
+        for (low, high), values in zip(ends, inner_values(network, factors(random, network), x), strict=True):
+            for k, value in enumerate(values):
+                assert Fraction(low[k, 0]) <= value <= Fraction(high[k, 0]), (seed, k)
+
+
+def test_exact_rationals_hold_no_unknown_factor():
+    network = random_network(Random(1))
+    with pytest.raises(UsageError, match="roots"):
+        evaluate(network, [[0.0] * network.inputs], backend="exact")
+    column = RationalMatrix.from_integers([[1]] * network.inputs)
+    with pytest.raises(InconclusiveError):
+        Evaluator(network, [Fraction(99)] * len(network.layers), get_backend("exact")).before_activations(column)
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_no_certified_input_flips_for_any_factors(local):
+    """At radii around the certified ones, with corners of the box of factors and steps in many directions."""
+    certified = 0
+    for seed in range(60):
+        random = Random(seed)
+        network = random_network(random)
+        x, eps = point(random, network.inputs), Fraction(random.randint(1, 8), 16)
+        verdict = certify_inputs(network, [x], eps, local=local)[0]
+        if not verdict.certified:
+            continue
+        certified += 1
+        for _ in range(80):
+            chosen, step = factors(random, network), point(random, network.inputs)
+            size = sum(s * s for s in step)
+            if not size:
+                continue
+            length = eps / Fraction(float(size) ** 0.5 * (1 + 1e-12))
+            assert length**2 * size <= eps**2
+            y = inner_values(network, chosen, [a + length * b for a, b in zip(x, step, strict=True)])[-1]
+            assert all(y[verdict.argmax] > y[i] for i in range(len(y)) if i != verdict.argmax), seed
+    assert certified >= 8
+
+
+def test_local_refinement_knows_the_factors(monkeypatch):
+    """At x = 0 and eps = 1 the factors 1/2 and 1 flip the answer. Without them nothing would ever change."""
+    network = cancelling()
+    assert inner_values(network, [[[HALF, 1], []], [[], []]], [1])[-1] == [-HALF / 2, 0]
+    assert not certify_inputs(network, [[0.0]], 1, local=True)[0].certified
+    assert certify_inputs(network, [[0.0]], "0.12", local=True)[0].certified
+    monkeypatch.setattr(Layer, "least_factor", Fraction(1))
+    assert certify_inputs(network, [[0.0]], 1, local=True)[0].certified
+
+
+def test_bounds_of_unknown_factors_are_audited():
+    network = random_network(Random(3))
+    for backend in backend_names():
+        assert audit(compute_bounds(network, backend), network).confirmed
+
+
+@pytest.mark.parametrize("least", [Fraction(0), Fraction(-1, 2), Fraction(3, 2)])
+def test_factors_are_positive_and_at_most_one(least):
+    made = Network.from_arrays([np.eye(2), np.eye(2)])
+    with pytest.raises(InputError, match="factors"):
+        replace(made, layers=(replace(made.layers[0], before=Shrinkage(None, least)), made.layers[1]))
+
+
+def test_the_last_layer_has_no_unknown_factors():
+    made = Network.from_arrays([np.eye(2), np.eye(2)])
+    with pytest.raises(InputError, match="factors"):
+        replace(made, layers=(made.layers[0], replace(made.layers[1], before=Shrinkage(None, HALF))))
+
+
+def test_the_hash_sees_unknown_factors():
+    made = Network.from_arrays([np.eye(2), np.eye(2)])
+    column = RationalMatrix.from_integers([[1], [2]])
+    layers = [
+        made.layers[0],
+        replace(made.layers[0], before=Shrinkage(None, HALF)),
+        replace(made.layers[0], after=Shrinkage(None, HALF)),
+        replace(made.layers[0], before=Shrinkage(column, HALF)),
+        replace(made.layers[0], before=Shrinkage(None, Fraction(1, 3))),
+    ]
+    assert len({replace(made, layers=(layer, made.layers[1])).content for layer in layers}) == len(layers)

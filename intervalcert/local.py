@@ -89,8 +89,8 @@ class LocalCertifier:
         """
         if any(layer.activation is not None and layer.activation.hinges is None for layer in network.layers):
             raise InputError(
-                "local refinement is for piecewise linear activations (relu, leaky_relu:SLOPE, hard_tanh, identity): "
-                "leave it out"
+                "local refinement is for piecewise linear activations (relu, leaky_relu:SLOPE, clip:LO:HI, hard_tanh, "
+                "identity): leave it out"
             )
         self._network, self._norms, self._rungs = network, norms, rungs
         self._near = [layer.weights.near_floats() for layer in network.layers]

@@ -139,7 +139,7 @@ def test_without_an_ending_the_content_decides(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("head", "said"), [(b"\x80\x04\x95rubbish", "pickle"), (b"\x89HDF\r\n\x1a\n" + bytes(100), "HDF5")]
+    ("head", "said"), [(b"\x80\x04\x95rubbish", " is a pickle"), (b"\x89HDF\r\n\x1a\n" + bytes(100), " is an HDF5 file")]
 )
 @pytest.mark.parametrize("ending", ["", ".pt", ".pkl", ".h5", ".keras"])
 def test_pickles_and_old_models_are_refused_by_their_names(tmp_path, capsys, head, said, ending):
@@ -359,6 +359,16 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
     with zipfile.ZipFile(tmp_path / "m.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("W0.npy", bytes(20_000))
     with pytest.raises(InputError, match="unpacks to more"):
+        load_model(tmp_path / "m.npz")
+
+
+@pytest.mark.parametrize("name", ["/W0.npy", "../W0.npy", "a/../W0.npy", "c:W0.npy", "W0.npy\0x", "..\\W0.npy"])
+def test_names_that_point_out_of_an_archive_are_refused(tmp_path, name):
+    info = zipfile.ZipInfo("W0.npy")
+    info.filename = name  # the constructor would tidy it up
+    with zipfile.ZipFile(tmp_path / "m.npz", "w") as archive:
+        archive.writestr(info, b"")
+    with pytest.raises(InputError, match="points out of the archive"):
         load_model(tmp_path / "m.npz")
 
 

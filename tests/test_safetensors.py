@@ -135,7 +135,8 @@ ORDERED = [
     ["0", "2", "4"],
     ["0", "3", "5"],
     ["net.0", "net.2"],
-    ["layers.0", "layers.1", "layers.2"],
+    ["module.0", "module.2"],
+    ["_orig_mod.module.1", "_orig_mod.module.3", "_orig_mod.module.10"],
     ["model.layers.3.linear", "model.layers.12.linear"],
     ["a1b.c", "a2b.c", "a03b.c"],
     ["7.0", "10.0"],
@@ -175,12 +176,33 @@ def test_an_order_is_never_guessed(names):
     assert widths(network_of(chain(names), Hints(layers=tuple(names)))) == [(i + 3, i + 2) for i in range(len(names))]
 
 
-@pytest.mark.parametrize("names", [["0", "1"], ["0", "1", "3"], ["net.0", "net.2", "net.3"]], ids=str)
+BESIDE = [
+    ["0", "1"],
+    ["0", "1", "3"],
+    ["net.0", "net.2", "net.3"],
+    ["module.0", "module.1"],
+    ["_orig_mod.4", "_orig_mod.5"],
+]
+
+
+@pytest.mark.parametrize("names", BESIDE, ids=str)
 def test_layers_side_by_side_in_a_sequential_have_nothing_between_them(names):
     """Sequential(Linear, Linear, ReLU, Linear) has the names 0, 1, 3: a relu after 0 is another network."""
-    with pytest.raises(InputError, match="side by side"):
-        network_of(chain(names), Hints())
+    for hints in (Hints(), Hints(activation="relu")):
+        with pytest.raises(InputError, match=r"side by side.*--layers"):
+            network_of(chain(names), hints)
     assert len(network_of(chain(names), Hints(layers=tuple(names))).layers) == len(names)
+
+
+@pytest.mark.parametrize("names", [["layers.0", "layers.1", "layers.2"], ["my_module.7", "my_module.8"]], ids=str)
+def test_neighbours_in_a_list_need_an_activation_that_is_said(names):
+    """A ModuleList has functions between its layers, a Sequential with the same names has none."""
+    with pytest.raises(InputError, match=r"side by side.*ModuleList.*--activation"):
+        network_of(chain(names), Hints())
+    for name in ("relu", "tanh", "identity"):
+        network = network_of(chain(names), Hints(activation=name))
+        assert network.activations == (*[name] * (len(names) - 1), None)
+        assert widths(network) == [(i + 3, i + 2) for i in range(len(names))]
 
 
 def test_the_order_that_is_said_is_taken():
@@ -345,8 +367,18 @@ def test_the_header_of_those_is_read_if_it_is_right(tmp_path):
 def test_a_name_that_occurs_twice_is_refused(tmp_path, header):
     """The package takes the last of two."""
     entry = json.dumps(ENTRY).encode()
-    with pytest.raises(InputError, match="twice"):
+    with pytest.raises(InputError, match="a name occurs twice"):
         load_model(raw(tmp_path / "m.safetensors", header % (entry, entry), bytes(16)))
+
+
+@pytest.mark.parametrize(
+    "entry", [ENTRY, {**ENTRY, "dtype": "F" * 10**6}, {**ENTRY, "order": "F"}], ids=["right", "type", "field"]
+)
+def test_messages_stay_short(tmp_path, entry):
+    path = raw(tmp_path / "m.safetensors", json.dumps({"w" * 10**6: entry}).encode(), bytes(16))
+    with pytest.raises(InputError) as caught:
+        load_model(path)
+    assert len(str(caught.value)) < 1000
 
 
 @pytest.mark.parametrize("depth", [20, 100_000])

@@ -56,7 +56,8 @@ def _check(archive: zipfile.ZipFile, path: Path) -> None:
             raise InputError(f"{path} contains {name!r} twice")
         seen.add(name)
         parts = name.replace("\\", "/").split("/")
-        if name.startswith(("/", "\\")) or ".." in parts or ":" in parts[0] or "\0" in name:
+        hidden = info.orig_filename != name  # which is cut at a zero byte
+        if hidden or name.startswith(("/", "\\")) or ".." in parts or ":" in parts[0]:
             raise InputError(f"{path} contains {name!r}, a name that points out of the archive")
         if info.flag_bits & 1:
             raise InputError(f"{path}: {name!r} is encrypted")

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from intervalcert.activations import activation
 from intervalcert.errors import InputError
-from intervalcert.loaders.tensors import MAX_COMPUTED, Tensor
+from intervalcert.loaders.tensors import MAX_COMPUTED, Budget, Tensor
 from intervalcert.network import MAX_ENTRIES, EpsSpace, Layer, Network, Shrinkage
 from intervalcert.normalisation import Normalisation
 from intervalcert.rational import RationalMatrix, sqrt_upper
@@ -32,12 +34,12 @@ _LEAST = 1 - Fraction(1, 2 ** (_ROOT_BITS - 1))
 
 
 class Assembly:
-    """What was read so far. `width`: how many numbers there are at this point."""
+    """What was read so far. `width`: how many numbers there are at this point; `budget`: what they may take."""
 
     def __init__(self, inputs: int) -> None:
         if inputs < 1:
             raise InputError("the model has no inputs")
-        self.width = inputs
+        self.width, self.budget = inputs, Budget()
         self._layers: list[Layer] = []
         self._normalisation: Normalisation | None = None
         self._folded: list[str] = []
@@ -50,6 +52,11 @@ class Assembly:
         self._offset: Tensor | None = None
         self._shift: Tensor | None = None
         self._least = Fraction(1)
+
+    def tensor(self, array: npt.NDArray[Any]) -> Tensor:
+        """Numbers that are stored in the file: the more there are, the more may be computed."""
+        self.budget.earn(array.size)
+        return Tensor(array, budget=self.budget)
 
     # -- what files list -----------------------------------------------------------------------------------------
 
@@ -121,7 +128,7 @@ class Assembly:
         self._move(-mean)
         if any(root * root * x != 1 for root, x in zip(roots, squares, strict=True)):
             self._shrink()
-        self._stretch(gamma * Tensor(None, (rounded, bottom)))
+        self._stretch(gamma * Tensor(None, (rounded, bottom), self.budget))
         self._move(beta)
 
     def _shrink(self) -> None:
@@ -169,7 +176,7 @@ class Assembly:
 
     def _normalise(self) -> None:
         """scale·x + shift = (x - mean)/std with std = 1/scale, mean = -shift/scale."""
-        one = Tensor(np.ones(self.width, dtype=np.int64))
+        one = Tensor(np.ones(self.width, dtype=np.int64), budget=self.budget)
         std = one if self._scale is None else one * self._scale.reciprocal()
         mean = one - one if self._shift is None else -(self._shift * std)
         self._normalisation = Normalisation(mean.column(), std.column())
@@ -187,7 +194,8 @@ class Assembly:
                     f"{self.width} x {self.width}: that is too large. If it is a normalisation of the inputs by roots "
                     "of variances, write it as a scaling and a shift"
                 )
-            weights = Tensor(np.eye(self.width))
+            self.budget.spend((self.width, self.width), 64)
+            weights = Tensor(np.eye(self.width), budget=self.budget)
         if self._scale is not None:
             if self._weights is None and not self._layers:  # with zeros among the factors: no normalisation
                 self.note("a scaling")

@@ -30,6 +30,9 @@ MAX_NUMBERS = 4 * MAX_ENTRIES
 
 _MAX_NAME = 256
 _KINDS = ("float16", "float32", "float64", "bfloat16")
+_WRAPPERS = re.compile(r"^(?:(?:module|_orig_mod)\.)+")
+"""What DataParallel and torch.compile put before the names of the model that is in them."""
+
 _BATCH_NORMALISATION = ("running_mean", "running_var", "num_batches_tracked")
 _INSTEAD = "export the model to ONNX, or give the torch.nn.Sequential itself to from_torch"
 
@@ -54,7 +57,7 @@ def network_of(found: Mapping[str, Stored], hints: Hints) -> Network:
     Raises: InputError, naming the tensor, for anything else.
     """
     names = _layer_names(found)
-    order = _ordered(names, hints.layers)
+    order = _ordered(names, hints)
     assembly = Assembly(found[_weight(order[0])].shape[1])
     for index, name in enumerate(order):
         try:
@@ -145,9 +148,10 @@ def _shown(values: Iterable[object], most: int = 20) -> str:
 # -- in which order --------------------------------------------------------------------------------------------------
 
 
-def _ordered(names: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
+def _ordered(names: Sequence[str], hints: Hints) -> list[str]:
+    wanted = hints.layers
     if wanted is None:
-        return _by_number(names)
+        return _by_number(names, said=hints.activation is not None)
     for name in wanted:
         if name not in names:
             raise InputError(f"--layers: there is no layer {name!r}; there are {_shown(names)}")
@@ -159,8 +163,8 @@ def _ordered(names: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
     return list(wanted)
 
 
-def _by_number(names: Sequence[str]) -> list[str]:
-    """By the one number in which the names differ.
+def _by_number(names: Sequence[str], *, said: bool) -> list[str]:
+    """By the one number in which the names differ. said: that there is an activation, and which.
 
     Raises: InputError if there is none, and where the numbers speak against an activation between any two layers.
     """
@@ -176,21 +180,29 @@ def _by_number(names: Sequence[str]) -> list[str]:
     if len(set(numbers)) < len(numbers):
         raise InputError(f"two layers have the same number, so the names do not say their order: {say}")
     by_number = dict(zip(numbers, names, strict=True))
-    before, after = "".join(parts[0][:place]), "".join(parts[0][place + 1 :])
+    before, after = _WRAPPERS.sub("", "".join(parts[0][:place])), "".join(parts[0][place + 1 :])
     if not after and (not before or before.endswith(".")):
-        _check_indices(by_number, listed=bool(before), say=say)
+        _check_indices(by_number, listed=bool(before), said=said, say=say)
     return [by_number[number] for number in sorted(numbers)]
 
 
-def _check_indices(by_number: Mapping[int, str], *, listed: bool, say: str) -> None:
+def _check_indices(by_number: Mapping[int, str], *, listed: bool, said: bool, say: str) -> None:
     """Numbers that are names themselves are places in a Sequential, or in a list of modules, which has a name.
 
-    In a Sequential the activations have places too: layers in neighbouring places have none between them.
+    In a Sequential the activations have places too: layers in neighbouring places have none between them. If all are
+    neighbours it may be either, and the activation must be said.
     """
     steps = [(b - a, by_number[a], by_number[b]) for a, b in pairwise(sorted(by_number))]
     beside = next(((x, y) for step, x, y in steps if step == 1), None)
-    if beside is not None and not (listed and all(step == 1 for step, _, _ in steps)):
+    if beside is None:
+        return
+    what = (
+        f"the layers {beside[0]!r} and {beside[1]!r} stand side by side: in a torch.nn.Sequential there is no "
+        "activation between them"
+    )
+    if not (listed and all(step == 1 for step, _, _ in steps)):
+        raise InputError(f"{what}. If there is the same one between all layers, {say}. Else {_INSTEAD}")
+    if not said:
         raise InputError(
-            f"the layers {beside[0]!r} and {beside[1]!r} stand side by side: in a torch.nn.Sequential there is no "
-            f"activation between them. If there is the same one between all layers, {say}. Else {_INSTEAD}"
+            f"{what}, in a torch.nn.ModuleList there can be one. Say which with --activation (identity for none)"
         )

@@ -36,7 +36,7 @@ def read(path: Path, hints: Hints) -> Reading:
     try:
         found = package.deserialize(data)
     except Exception as error:  # SafetensorError as a rule; the package promises nothing
-        raise InputError(f"{path} is not a complete safetensors file: {error}") from None
+        raise InputError(f"{path} is not a complete safetensors file: {str(error)[:200]}") from None
     _check_header(data, path)
     return Reading(network_of({name: _stored(entry) for name, entry in found}, hints))
 
@@ -67,7 +67,7 @@ def _check_header(data: bytes, path: Path) -> None:
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")], object_pairs_hook=once)
         for name, entry in header.items():
             if name != "__metadata__" and set(entry) != _FIELDS:
-                raise InputError(f"{path}: {name!r} has other fields than {', '.join(sorted(_FIELDS))}")
+                raise InputError(f"{path}: {name[:200]!r} has other fields than {', '.join(sorted(_FIELDS))}")
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path} is not a complete safetensors file: its header is not understood ({error})") from None
 

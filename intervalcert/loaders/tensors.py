@@ -1,6 +1,7 @@
 """Constants of a model file: arrays of floats as they are stored, or exact rationals where something was computed.
 
-What can be computed with them is exact. Sizes are bounded beforehand, so that a small file cannot fill the memory.
+What can be computed with them is exact. What it takes is bounded beforehand: all tensors of a file spend one `Budget`,
+so that a small file takes neither hours nor all the memory.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from intervalcert.errors import InputError
 from intervalcert.rational import IntegerArray, RationalMatrix, exact_integers
 
-__all__ = ["Tensor"]
+__all__ = ["MAX_COMPUTED", "Budget", "Tensor"]
 
 MAX_COMPUTED = 2**23
 """Entries of an array that was computed, not stored."""
@@ -26,6 +27,40 @@ MAX_BITS = 2**32
 MAX_LENGTH = 2**17
 """Bits of one of them: products of longer ones take too long."""
 
+MAX_WORK = 2**26
+"""Words that the constants of one file may take to compute, besides `_PER_STORED` for each number that is stored."""
+
+_PER_STORED = 16
+_LONG = 2**13
+
+
+class Budget:
+    """What is left of the work that one file may take, in words of 64 bits.
+
+    Numbers of more than some thousand bits count more often: products and common divisors take more than their length.
+    """
+
+    def __init__(self) -> None:
+        self._left = MAX_WORK
+
+    def earn(self, entries: int) -> None:
+        """So many numbers are stored in the file."""
+        self._left += _PER_STORED * entries
+
+    def spend(self, shape: tuple[int, ...], bits: int) -> None:
+        """An array of that shape is to be computed. Raises: InputError if it is too large, or too much after others."""
+        entries = math.prod(shape)
+        if entries > MAX_COMPUTED or bits > MAX_LENGTH or entries * bits > MAX_BITS:
+            raise InputError(
+                f"constants of shape {list(shape)} and {bits} bits each are too large to be computed exactly"
+            )
+        self._left -= entries * -(-bits // 64) * max(1, bits // _LONG)
+        if self._left < 0:
+            raise InputError(
+                f"constants of shape {list(shape)} and {bits} bits each, after all before, are too much to be computed "
+                "exactly: let the exporter fold constants, and multiply where it divides by many different numbers"
+            )
+
 
 class Tensor:
     """Exact numbers in an array of any dimension. Immutable.
@@ -33,10 +68,19 @@ class Tensor:
     Either `stored` (finite floats or integers of at most 64 bits), or integers over one denominator >= 1.
     """
 
-    __slots__ = ("_exact", "stored")
+    __slots__ = ("_budget", "_exact", "stored")
 
-    def __init__(self, stored: npt.NDArray[Any] | None, exact: tuple[IntegerArray, int] | None = None) -> None:
-        """Requires: one of the two. Raises: InputError for numbers that are not finite, or no real numbers."""
+    def __init__(
+        self,
+        stored: npt.NDArray[Any] | None,
+        exact: tuple[IntegerArray, int] | None = None,
+        budget: Budget | None = None,
+    ) -> None:
+        """Requires: one of the two. Raises: InputError for numbers that are not finite, or no real numbers.
+
+        budget: that of the file; without one the tensor, and what is computed from it, has a budget of its own.
+        """
+        self._budget = Budget() if budget is None else budget
         if stored is not None:
             if stored.dtype.kind not in "fiu" or stored.dtype.itemsize > 8:
                 raise InputError(f"numbers of type {stored.dtype} (float16, float32, float64 or integers are read)")
@@ -55,11 +99,6 @@ class Tensor:
         return math.prod(self.shape)
 
     @property
-    def cost(self) -> int:
-        """What it took to compute, in machine words."""
-        return self.size if self._exact is None else self.size * (1 + _bits(self._exact[0]) // 64)
-
-    @property
     def is_whole(self) -> bool:
         """Stored as integers: sizes and indices."""
         return self.stored is not None and self.stored.dtype.kind in "iu"
@@ -71,7 +110,7 @@ class Tensor:
         stored = self.stored
         if stored is None:
             raise ValueError("a tensor without numbers")
-        self._check(stored.shape, 64)
+        self._spend(stored.shape, 64)
         if stored.dtype.kind in "iu":
             return stored.astype(object), 1
         numerators, denominator = exact_integers(stored.astype(np.float64).ravel())
@@ -85,7 +124,7 @@ class Tensor:
 
     def broadcast(self, shape: tuple[int, ...]) -> Tensor:
         """Raises: InputError if it does not broadcast to just that shape, or is too large there."""
-        self._check(shape, 64)
+        self._spend(shape, 1)
         try:
             return self._moved(lambda array: np.broadcast_to(array, shape))
         except ValueError:
@@ -95,6 +134,7 @@ class Tensor:
         made = Tensor.__new__(Tensor)  # the same numbers: they were checked
         made.stored = None if self.stored is None else change(self.stored)
         made._exact = None if self._exact is None else (change(self._exact[0]), self._exact[1])
+        made._budget = self._budget
         return made
 
     # -- arithmetic ----------------------------------------------------------------------------------------------
@@ -102,21 +142,21 @@ class Tensor:
     def __add__(self, other: Tensor) -> Tensor:
         (a, p), (b, q), shape = self._both(other)
         common = math.lcm(p, q)
-        self._check(shape, max(_bits(a) + _bits(common // p), _bits(b) + _bits(common // q)) + 1)
-        return _reduced(a * (common // p) + b * (common // q), common)
+        self._spend(shape, max(_bits(a) + _bits(common // p), _bits(b) + _bits(common // q)) + 1)
+        return self._reduced(a * (common // p) + b * (common // q), common)
 
     def __neg__(self) -> Tensor:
         numerators, denominator = self.exact()
-        return Tensor(None, (_objects(-numerators), denominator))
+        return Tensor(None, (_objects(-numerators), denominator), self._budget)
 
     def __sub__(self, other: Tensor) -> Tensor:
         return self + -other
 
     def __mul__(self, other: Tensor) -> Tensor:
         (a, p), (b, q), shape = self._both(other)
-        self._check(shape, _bits(a) + _bits(b))
-        self._check((1,), _bits(p) + _bits(q))
-        return _reduced(a * b, p * q)
+        self._spend(shape, _bits(a) + _bits(b))
+        self._spend((1,), _bits(p) + _bits(q))
+        return self._reduced(a * b, p * q)
 
     def reciprocal(self) -> Tensor:
         """Raises: InputError for a zero."""
@@ -128,37 +168,42 @@ class Tensor:
         common = 1
         for x in odd:
             common = math.lcm(common, x)
-            self._check(self.shape, _bits(common) + _bits(denominator))
+            self._spend((1,), _bits(common))
+        self._spend(self.shape, _bits(common) + _bits(denominator))
         flat = np.empty(len(listed), dtype=object)
         flat[:] = [denominator * (common // x) for x in listed]
-        return _reduced(flat.reshape(self.shape), common)
+        return self._reduced(flat.reshape(self.shape), common)
 
     def __matmul__(self, other: Tensor) -> Tensor:
         """Of two matrices."""
         (m, k), (rows, n) = self.shape, other.shape
         if k != rows:
             raise InputError(f"a product of arrays of shapes {list(self.shape)} and {list(other.shape)}")
-        self._check((m, k, n), 64)  # as many products
+        self._spend((m, k, n), 1)  # as many products
         (a, p), (b, q) = self.exact(), other.exact()
-        self._check((m, n), _bits(a) + _bits(b) + k.bit_length())
-        return _reduced(a.dot(b), p * q)
+        self._spend((m, k, n), _bits(a) + _bits(b) + k.bit_length())
+        self._spend((1,), _bits(p) + _bits(q))
+        return self._reduced(a.dot(b), p * q)
 
     def _both(self, other: Tensor) -> tuple[tuple[IntegerArray, int], tuple[IntegerArray, int], tuple[int, ...]]:
         try:
             shape = np.broadcast_shapes(self.shape, other.shape)
         except ValueError:
             raise InputError(f"arrays of shapes {list(self.shape)} and {list(other.shape)} do not fit") from None
-        self._check(shape, 64)
+        self._spend(shape, 1)
         return self.exact(), other.exact(), shape
 
-    @staticmethod
-    def _check(shape: tuple[int, ...], bits: int) -> None:
+    def _spend(self, shape: tuple[int, ...], bits: int) -> None:
         """Raises: InputError for what would be too large."""
-        entries = math.prod(shape)
-        if entries > MAX_COMPUTED or bits > MAX_LENGTH or max(entries, 1) * bits > MAX_BITS:
-            raise InputError(
-                f"constants of shape {list(shape)} and {bits} bits each are too large to be computed exactly"
-            )
+        self._budget.spend(shape, bits)
+
+    def _reduced(self, numerators: Any, denominator: int) -> Tensor:
+        """In lowest terms, together: what is a float again is seen to be one."""
+        numerators = _objects(numerators)
+        common = math.gcd(denominator, *numerators.ravel().tolist())
+        if common > 1:
+            numerators, denominator = _objects(numerators // common), denominator // common
+        return Tensor(None, (numerators, denominator), self._budget)
 
     # -- what layers are made of ---------------------------------------------------------------------------------
 
@@ -191,12 +236,3 @@ def _objects(array: Any) -> IntegerArray:
     made = np.empty((), dtype=object)
     made[()] = array
     return made
-
-
-def _reduced(numerators: Any, denominator: int) -> Tensor:
-    """In lowest terms, together: what is a float again is seen to be one."""
-    numerators = _objects(numerators)
-    common = math.gcd(denominator, *numerators.ravel().tolist())
-    if common > 1:
-        numerators, denominator = _objects(numerators // common), denominator // common
-    return Tensor(None, (numerators, denominator))

@@ -1,21 +1,25 @@
 """A PyTorch model in memory -> `Network`: Sequentials of modules whose classes are known, and nothing else.
 
-The class of a module must be exactly the one that is known: a subclass may compute anything, and so may hooks. What a
-module does is read from its attributes as they are now, as its `forward` does.
+The class of a module must be exactly the one that is known, with the functions that torch gave it: a subclass may
+compute anything, and so may hooks. What a module does is read from its attributes as they are now, as its `forward`
+does.
 
-The network is the model over the reals. Numbers that torch rounds before it computes with them, such as the slope of a
-LeakyReLU or the epsilon of a batch normalisation, are the rounded ones: to float32 in models of 16 or 32 bits (torch
-computes those functions in float32), to float64 in others. Softplus is ln(1 + exp(x)); above its threshold torch takes
-x for that, which is rounding as well: from 20 on the difference is below 2.1e-9, a thousandth of an ulp of a float32
-there. (It is many ulps of a float64: what a float64 program does there is not what the network does.)
+The network is the model over the reals, as it computes by itself: without autocast. Numbers that torch rounds before it
+computes with them are the rounded ones. The slope of a LeakyReLU, the alpha of an ELU and the epsilon of a batch
+normalisation are rounded to float32 in models of 16 or 32 bits (torch computes those functions in float32), to float64
+in others; the ends of a Hardtanh to the type of the model. Softplus is ln(1 + exp(x)); above its threshold torch takes
+x for that. Where the difference, exp(-x), is below a thousandth of an ulp, that is rounding; a lower threshold is
+refused.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -30,9 +34,14 @@ from intervalcert.network import IN_MEMORY, MAX_ENTRIES, Network, Source, check_
 __all__ = ["from_torch"]
 
 _MAX_DEPTH = 100
-_LEAST_THRESHOLD = 20
+_MAX_MODULES = 10_000
+_LEAST_THRESHOLD = {"float64": 40}
+"""Of a Softplus: exp(-40) < 4.3e-18 and an ulp of a float64 there is 7.1e-15. For shorter types it is 20."""
+
 _KINDS = ("float16", "float32", "float64", "bfloat16")
 _INSTEAD = "export the model to ONNX (torch.onnx.export) and load that"
+_WRAPPERS = {"OptimizedModule": "_orig_mod", "DataParallel": "module", "DistributedDataParallel": "module"}
+"""Classes that hold a model, and under which name."""
 
 
 def from_torch(
@@ -57,7 +66,9 @@ def from_torch(
     space = check_eps_space(eps_space)
     sides = None if shape is None else _sides(shape)
     torch = import_torch()
-    modules = list(_flattened(torch, model, "", 0))
+    modules = list(islice(_flattened(torch, model, "", 0), _MAX_MODULES + 1))
+    if len(modules) > _MAX_MODULES:
+        raise InputError(f"the model has more than {_MAX_MODULES} modules")
     network = _Translation(torch, modules, sides, strip_softmax).network
     network = replace(network, sources=(Source(IN_MEMORY, network.content),))
     return network.after(mean, std).measured_in(space)
@@ -76,17 +87,44 @@ def _flattened(torch: Any, module: Any, place: str, depth: int) -> Iterator[tupl
     where = f"the module {place} ({type(module).__name__})" if place else f"the model ({type(module).__name__})"
     if not isinstance(module, torch.nn.Module):
         raise InputError(f"{where} is no torch.nn.Module: from_torch reads a torch.nn.Sequential")
-    changed = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
+    if type(module).__name__ in _WRAPPERS:
+        raise InputError(f"{where} has the model in it: give from_torch its .{_WRAPPERS[type(module).__name__]}")
     general = torch.nn.modules.module
-    if changed or general._global_forward_hooks or general._global_forward_pre_hooks:
-        raise InputError(f"{where} has hooks, or a forward function of its own, which may compute anything: {_INSTEAD}")
+    if general._global_forward_hooks or general._global_forward_pre_hooks:
+        raise InputError(f"there are hooks for all modules, which may compute anything: {_INSTEAD}")
+    if module._forward_hooks or module._forward_pre_hooks:
+        raise InputError(f"{where} has hooks, which may compute anything: {_INSTEAD}")
+    hidden = sorted(set(vars(module)) & set(dir(type(module))))
+    if "_compiled_call_impl" in hidden:
+        raise InputError(f"{where} was compiled in place: give from_torch a model that was not")
+    if hidden:
+        raise InputError(f"{where} has a {hidden[0]!r} other than its class, which may compute anything: {_INSTEAD}")
     if type(module) is not torch.nn.Sequential:
         yield where, module
         return
+    _check_class(type(module), where)
     if depth > _MAX_DEPTH:
         raise InputError(f"{where}: Sequentials within Sequentials, {depth} deep")
-    for index, part in enumerate(module):  # not children(), which skip a module that they had before
-        yield from _flattened(torch, part, f"{place}.{index}" if place else str(index), depth + 1)
+    for name, part in module._modules.items():  # not children(), which skip a module that they had before
+        yield from _flattened(torch, part, f"{place}.{name}" if place else name, depth + 1)
+
+
+def _check_class(kind: type, where: str) -> None:
+    """Raises: InputError if somebody replaced the class, or what is called when a module is."""
+    if not kind.__module__.startswith("torch.nn.modules."):
+        raise InputError(f"{where}: somebody replaced a class of torch by {kind.__module__}.{kind.__qualname__}")
+    names = {"__call__": "_wrapped_call_impl"}
+    for name in ("__call__", "_call_impl", "_compiled_call_impl", "forward", "__iter__"):
+        owner = next((base for base in kind.__mro__ if name in vars(base)), None)
+        found = None if owner is None else vars(owner)[name]
+        if owner is None or found is None:
+            continue
+        code = getattr(found, "__code__", None)
+        own = getattr(found, "__globals__", None) is vars(sys.modules[owner.__module__])
+        if not own or code is None or code.co_qualname != f"{owner.__qualname__}.{names.get(name, name)}":
+            raise InputError(
+                f"{where}: somebody replaced {owner.__name__}.{name} of torch, so that it may compute anything"
+            )
 
 
 class _Translation:
@@ -112,6 +150,8 @@ class _Translation:
                 step(module)
             except InputError as error:
                 raise InputError(f"{where}: {error}") from None
+        if strip_softmax and not self._softened:
+            raise InputError("there is no softmax at the end to be stripped: leave strip_softmax out")
         self.network = self._assembly.network(shape)
 
     def _table(self) -> dict[type, Callable[[Any], None]]:
@@ -137,11 +177,18 @@ class _Translation:
         }
 
     def _step(self, where: str, module: Any) -> Callable[[Any], None]:
-        step = self._known.get(type(module))
-        if step is None:
-            known = ", ".join(kind.__name__ for kind in (self._torch.nn.Sequential, *self._known))
-            raise InputError(f"{where} is not understood (only {known}, and no subclasses): {_INSTEAD}")
-        return step
+        kind = type(module)
+        step = self._known.get(kind)
+        if step is not None:
+            _check_class(kind, where)
+            return step
+        if isinstance(module, self._torch.nn.modules.conv._ConvNd):
+            raise InputError(f"{where} is a convolution, which is not read yet")
+        known = ", ".join(known.__name__ for known in (self._torch.nn.Sequential, *self._known))
+        raise InputError(
+            f"{where} is a {kind.__module__}.{kind.__qualname__}, which is not understood (only torch.nn's {known}, "
+            f"and no subclasses): {_INSTEAD}"
+        )
 
     # -- numbers -------------------------------------------------------------------------------------------------
 
@@ -172,10 +219,11 @@ class _Translation:
         return array_of(self._torch, tensor, f"its {name}")
 
     def _tensor(self, module: Any, name: str, dimensions: int) -> Tensor:
+        array = self._array(module, name, dimensions)
         try:
-            return Tensor(self._array(module, name, dimensions))
+            return Tensor(array)
         except InputError as error:
-            raise InputError(f"{name}: {error}") from None
+            raise InputError(f"its {name}: {error}") from None
 
     def _rounded(self, value: object, dtype: Any) -> float:
         """A number as torch computes with it."""
@@ -263,10 +311,11 @@ class _Translation:
     def _softplus(self, module: Any) -> None:
         if self._rounded(module.beta, self._torch.float64) != 1:
             raise InputError(f"its beta is {module.beta!r}; only 1 is understood: {_INSTEAD}")
-        if self._rounded(module.threshold, self._torch.float64) < _LEAST_THRESHOLD:
+        least = _LEAST_THRESHOLD.get(str(self._kind), 20)
+        if self._rounded(module.threshold, self._torch.float64) < least:
             raise InputError(
-                f"its threshold is {module.threshold!r}, where torch jumps from ln(1 + exp(x)) to x: below "
-                f"{_LEAST_THRESHOLD} that is more than a rounding error"
+                f"its threshold is {module.threshold!r}, where torch jumps from ln(1 + exp(x)) to x: in {self._kind} "
+                f"that is more than a rounding error below {least}. Set .threshold = {least}"
             )
         self._activate("softplus")
 
@@ -279,4 +328,5 @@ class _Translation:
                 "margins live on the logits before it: take it out of the model, or say strip_softmax=True to leave it "
                 "out (it keeps the order of the logits)"
             )
+        self._assembly.note("a softmax")
         self._softened = True

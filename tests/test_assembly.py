@@ -151,15 +151,19 @@ def high_precision(steps, x):
                 x = [v if v > 0 else v / 4 for v in x]
             elif kind == "affine":
                 x = [sum(mpmath.mpf(float(w)) * v for w, v in zip(row, x, strict=True)) for row in parts[0]]
+            elif kind in {"scale", "shift"}:
+                x = [v * w if kind == "scale" else v + w for v, w in zip(x, parts[0].tolist(), strict=True)]
             else:
                 listed = zip(x, *(part.tolist() for part in parts), strict=True)
                 x = [g * (v - m) / mpmath.sqrt(s) + b for v, g, b, m, s in listed]
         return x
 
 
+@pytest.mark.parametrize("between", [[], ["shift"], ["scale"], ["shift", "scale", "shift"]], ids=str)
 @pytest.mark.parametrize("place", [0, 1, 2, 3])
-def test_roots_are_enclosed_within_their_last_bits(place):
+def test_roots_are_enclosed_within_their_last_bits(place, between):
     steps = with_roots(place)
+    steps[place:place] = [(kind, np.array([0.5, -3], dtype=np.float32)) for kind in between]
     network = assembled(steps, 2)
     assert any(layer.least_factor < 1 for layer in network.layers)
     x = [Fraction(3, 8), Fraction(-5, 4)]

@@ -139,7 +139,8 @@ def test_without_an_ending_the_content_decides(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("head", "said"), [(b"\x80\x04\x95rubbish", " is a pickle"), (b"\x89HDF\r\n\x1a\n" + bytes(100), " is an HDF5 file")]
+    ("head", "said"),
+    [(b"\x80\x04\x95rubbish", " is a pickle"), (b"\x89HDF\r\n\x1a\n" + bytes(100), " is an HDF5 file")],
 )
 @pytest.mark.parametrize("ending", ["", ".pt", ".pkl", ".h5", ".keras"])
 def test_pickles_and_old_models_are_refused_by_their_names(tmp_path, capsys, head, said, ending):

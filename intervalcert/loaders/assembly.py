@@ -133,8 +133,7 @@ class Assembly:
 
     def _shrink(self) -> None:
         """What is pending is multiplied with factors in [_LEAST, 1]."""
-        just_activated = self._weights is None and self._scale is None and self._layers
-        if just_activated and self._layers[-1].after is None:
+        if self._weights is None and self._scale is None and self._layers:  # just after an activation
             after = Shrinkage(self._column(self._shift), _LEAST)
             self._layers[-1] = replace(self._layers[-1], after=after)
             self._begin()

@@ -151,6 +151,7 @@ def high_precision(steps, x):
                 x = [v if v > 0 else v / 4 for v in x]
             elif kind == "affine":
                 x = [sum(mpmath.mpf(float(w)) * v for w, v in zip(row, x, strict=True)) for row in parts[0]]
+                x = x if parts[1] is None else [v + b for v, b in zip(x, parts[1].tolist(), strict=True)]
             elif kind in {"scale", "shift"}:
                 x = [v * w if kind == "scale" else v + w for v, w in zip(x, parts[0].tolist(), strict=True)]
             else:
@@ -166,6 +167,11 @@ def test_roots_are_enclosed_within_their_last_bits(place, between):
     steps[place:place] = [(kind, np.array([0.5, -3], dtype=np.float32)) for kind in between]
     network = assembled(steps, 2)
     assert any(layer.least_factor < 1 for layer in network.layers)
+    check_enclosure(network, steps)
+
+
+def check_enclosure(network, steps):
+    """Of the logits at one input, apart by less than 2^-110."""
     x = [Fraction(3, 8), Fraction(-5, 4)]
     backend = get_backend("arb", 150)
     evaluator = Evaluator(network, [Fraction(2**20)] * len(network.layers), backend)
@@ -176,6 +182,18 @@ def test_roots_are_enclosed_within_their_last_bits(place, between):
     assert (low <= 2.0**-200).all()
     assert (high >= -(2.0**-200)).all()
     assert (high - low < 1).all()
+
+
+@pytest.mark.parametrize("bias", [None, np.array([0.5, 3], dtype=np.float32)], ids=["no bias", "bias"])
+@pytest.mark.parametrize("space", ["input", "normalised"])
+def test_a_normalisation_before_roots(space, bias):
+    """In the input space it is multiplied into the layer, and its shift is shrunk with the rest."""
+    steps = with_roots(1)
+    steps[0] = ("affine", steps[0][1], bias)
+    steps[:0] = [("shift", np.array([1.5, -2], dtype=np.float32)), ("scale", np.array([0.5, -3], dtype=np.float32))]
+    network = assembled(steps, 2)
+    assert network.normalisation is not None
+    check_enclosure(network.measured_in(space), steps)
 
 
 def test_a_root_that_is_dyadic_is_exact():

@@ -13,11 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intervalcert import InputError, Network, UsageError, audit, certify_inputs, compute_bounds, evaluate
+from intervalcert.activations import activation
 from intervalcert.backends import backend_names, get_backend
 from intervalcert.errors import InconclusiveError
 from intervalcert.forward import Evaluator
 from intervalcert.network import Layer, Shrinkage
 from intervalcert.rational import RationalMatrix
+from intervalcert.sectors import holds_sector, sector_around
 
 HALF = Fraction(1, 2)
 FUNCTIONS = {
@@ -183,6 +185,27 @@ def test_no_certified_input_flips_for_any_factors(local):
             y = inner_values(network, chosen, [a + length * b for a, b in zip(x, step, strict=True)])[-1]
             assert all(y[verdict.argmax] > y[i] for i in range(len(y)) if i != verdict.argmax), seed
     assert certified >= 8
+
+
+@pytest.mark.parametrize("z", [-5.0, 0.0, 5.0])
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "relu"])
+def test_sectors_hold_all_factors(name, z):
+    """Quotients between sampled values, times factors; and the sector that is guessed is proved."""
+    function = activation(name).hinges
+    low, reach = np.array([z]), np.array([1.0])
+    sector = sector_around(function, low, low, reach, HALF)
+    assert holds_sector(function, low, low, reach, sector, HALF)
+    ends = [Fraction(float(sector.middle[0])) + side * Fraction(float(sector.spread[0])) for side in (-1, 1)]
+    quotients = [
+        (FUNCTIONS[name](z + d) - FUNCTIONS[name](Fraction(z))) / d for d in (Fraction(k, 8) for k in (-8, -1, 1, 8))
+    ]
+    for quotient in quotients:
+        for factor in (HALF, 1):
+            assert ends[0] <= factor * quotient <= ends[1]
+    narrow = sector_around(function, low, low, reach)
+    assert holds_sector(function, low, low, reach, narrow)
+    if any(quotients) and len(set(quotients)) == 1:  # the neuron does not change: only the factors make a sector
+        assert not holds_sector(function, low, low, reach, narrow, HALF)
 
 
 def test_local_refinement_knows_the_factors(monkeypatch):

@@ -390,7 +390,7 @@ BAD_BOUNDS = [
     ("null", lambda _: "null", ["not a bounds file"]),
     ("some other JSON", lambda _: '{"a": 1}', ["not a bounds file"]),
     ("not a text", lambda _: "\0\0\0\0", ["not a text file"]),
-    ("newer version", lambda text: edited(text, lambda d: d.update(version=4)), ["version 4", "upgrade"]),
+    ("newer version", lambda text: edited(text, lambda d: d.update(version=5)), ["version 5", "upgrade"]),
     ("version 0", lambda text: edited(text, lambda d: d.update(version=0)), ["version 0"]),
     ("version true", lambda text: edited(text, lambda d: d.update(version=True)), ["version"]),
     ("version 1.0", lambda text: edited(text, lambda d: d.update(version=1.0)), ["version"]),

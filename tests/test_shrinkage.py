@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from intervalcert import InputError, Network, UsageError, audit, certify_inputs, compute_bounds, evaluate
 from intervalcert.activations import activation
 from intervalcert.backends import backend_names, get_backend
+from intervalcert.deployed import as_deployed
 from intervalcert.errors import InconclusiveError
+from intervalcert.formats import get_format
 from intervalcert.forward import Evaluator
 from intervalcert.network import Layer, Shrinkage
 from intervalcert.rational import RationalMatrix
@@ -216,6 +218,14 @@ def test_local_refinement_knows_the_factors(monkeypatch):
     assert certify_inputs(network, [[0.0]], "0.12", local=True)[0].certified
     monkeypatch.setattr(Layer, "least_factor", Fraction(1))
     assert certify_inputs(network, [[0.0]], 1, local=True)[0].certified
+
+
+def test_unknown_factors_are_not_deployed():
+    """Whatever a file says of what was folded into it."""
+    network = cancelling()
+    assert network.folded == ()
+    with pytest.raises(InputError, match="not known"):
+        as_deployed(network, get_format("float32"))
 
 
 def test_bounds_of_unknown_factors_are_audited():

@@ -148,6 +148,21 @@ def test_networks_with_curves_are_enclosed(between, function, backend):
     assert max(float(np.max(high - low)) for low, high in zip(found.lower, found.upper, strict=True)) < 1e-9
 
 
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("backend", ["float64", "arb", "mpmath"])
+@pytest.mark.parametrize("radius", [Fraction(1, 2**10), Fraction(1, 4), Fraction(3)])
+def test_sets_are_enclosed_at_their_ends(name, backend, radius):
+    """Where the functions are steepest, and elsewhere: a constant that is too small is seen at 0."""
+    system, truth = get_backend(backend), FUNCTIONS[name][2]
+    for middle in (Fraction(0), -radius, radius, Fraction(-5), Fraction(1, 3)):
+        centre, one = (system.matrix(RationalMatrix.from_fractions([[x]])) for x in (middle, Fraction(1)))
+        found = getattr(centre + one.times(system.hull(-radius, radius)), name)()
+        low, high = (mpmath.mpf(float(end[0, 0])) for end in found.ends())
+        with mpmath.workprec(BITS):
+            for x in (middle - radius, middle, middle + radius):
+                assert low <= truth(mpmath.mpf(x.numerator) / x.denominator) <= high
+
+
 def test_groups_are_not_evaluated():
     with pytest.raises(InputError, match="group_sort"):
         evaluate(Network.from_arrays([np.eye(2), np.eye(2)], between="group_sort"), np.ones((1, 2)))

@@ -233,7 +233,7 @@ def _add_model_options(parser: argparse.ArgumentParser, *, eps_space: bool = Tru
             f"--{name}",
             type=_listed,
             metavar="X",
-            help=f"{name} by which inputs are normalised before the model: a number, or one per channel or entry: 0.1,0.2,…",
+            help=f"{name} by which inputs are normalised before the model: one number, or one per channel or entry",
         )
     if eps_space:
         _add_eps_space(group)

@@ -19,6 +19,8 @@ from intervalcert.errors import InputError
 from intervalcert.files import Stamp, open_input, stamp_of
 from intervalcert.loaders.interface import Hints, Reading, needed
 from intervalcert.loaders.onnx_graph import read_graph
+from intervalcert.loaders.onnx_node import check_texts
+from intervalcert.loaders.onnx_values import check_rank
 from intervalcert.network import MAX_ENTRIES
 
 __all__ = ["read"]
@@ -54,6 +56,10 @@ def read(path: Path, hints: Hints) -> Reading:
         if type(error).__name__ != "DecodeError":
             raise
         raise InputError(f"{path} is not a complete ONNX model: {error}") from None
+    size = model.ByteSize()
+    model.DiscardUnknownFields()
+    if model.ByteSize() != size:
+        raise InputError(f"{path} has fields that ONNX {onnx.__version__} does not know (is it damaged, or newer?)")
     tensors = _Tensors(path)
     network = read_graph(model, tensors.array, hints)
     return Reading(network, tuple(tensors.beside.items()))
@@ -74,26 +80,23 @@ class _Tensors:
                 f"{where}: numbers of type {tensor.data_type} (float16, float32, float64 and integers are read)"
             )
         kind, field, stored = _TYPES[tensor.data_type]
-        dtype = np.dtype(kind)
-        if min(shape, default=1) < 0 or math.prod(shape) > MAX_ENTRIES:
+        dtype, count = np.dtype(kind), math.prod(shape)
+        if min(shape, default=1) < 0 or max(shape, default=1) > MAX_ENTRIES or count > MAX_ENTRIES:
             raise InputError(
-                f"{where}: an array of shape {list(shape)}; at most {MAX_ENTRIES} numbers are held as exact ones"
+                f"{where}: an array of shape {list(shape[:20])}; at most {MAX_ENTRIES} numbers are held as exact ones"
             )
+        check_rank(shape)
         if tensor.HasField("segment"):
             raise InputError(f"{where}: it is stored in segments, which are not read")
-        count = math.prod(shape)
-        if tensor.data_location == _EXTERNAL:
+        external, listed = tensor.data_location == _EXTERNAL, getattr(tensor, field)
+        if external + tensor.HasField("raw_data") + bool(listed) > 1:
+            raise InputError(f"{where}: its numbers are stored twice, in different ways")
+        if external:
             data = self._external(tensor, count * dtype.itemsize, where)
         elif tensor.HasField("raw_data"):
             data = tensor.raw_data
         else:
-            listed = getattr(tensor, field)
-            if len(listed) != count:
-                raise InputError(f"{where} says that it holds {count} numbers, but holds {len(listed)}")
-            plain = np.array(listed, dtype=stored)
-            if kind == "<f2":
-                return plain.astype("<u2").view(dtype).reshape(shape)
-            return plain.astype(dtype).reshape(shape)
+            return _listed(listed, stored, dtype, where, count).reshape(shape)
         if len(data) != count * dtype.itemsize:
             raise InputError(
                 f"{where} says that it holds {count * dtype.itemsize} bytes of numbers, but holds {len(data)}"
@@ -102,6 +105,9 @@ class _Tensors:
 
     def _external(self, tensor: Any, size: int, where: str) -> bytes:
         entries = {entry.key: entry.value for entry in tensor.external_data}
+        check_texts(*entries.keys(), *entries.values())
+        if len(entries) < len(tensor.external_data):
+            raise InputError(f"{where}: two places of external data are given")
         name = entries.get("location", "")
         if not name or name in {".", ".."} or any(sign in name for sign in "/\\:\0"):
             raise InputError(f"{where}: external data at {name[:200]!r}; only a plain file beside the model is read")
@@ -112,11 +118,24 @@ class _Tensors:
             raise InputError(f"{where}: {length} bytes of external data, where {size} are declared")
         path = self._path.parent / name
         with _open_plain(path, where) as file:
-            self.beside.setdefault(path, stamp_of(path))
-            if offset + size > os.fstat(file.fileno()).st_size:
+            found = os.fstat(file.fileno())
+            if self.beside.setdefault(path, stamp_of(path)) != (found.st_ino, found.st_size, found.st_mtime_ns):
+                raise InputError(f"{where}: {path} was changed while it was read: try again when nobody writes to it")
+            if offset + size > found.st_size:
                 raise InputError(f"{where}: {path} ends before the external data does (is it truncated?)")
             file.seek(offset)
             return file.read(size)
+
+
+def _listed(numbers: Any, stored: str, dtype: np.dtype[Any], where: str, count: int) -> npt.NDArray[Any]:
+    """One by one, in a field of another type."""
+    if len(numbers) != count:
+        raise InputError(f"{where} says that it holds {count} numbers, but holds {len(numbers)}")
+    plain = np.array(numbers, dtype=stored)
+    made = plain.astype("<u2" if dtype == "<f2" else dtype)
+    if not np.array_equal(made, plain, equal_nan=made.dtype.kind == "f"):
+        raise InputError(f"{where}: a number that is none of its type")
+    return made.view(dtype)
 
 
 def _natural(text: str, where: str) -> int:
@@ -130,14 +149,13 @@ def _open_plain(path: Path, where: str) -> IO[bytes]:
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
-        if path.is_symlink():
+        if os.path.islink(path):  # noqa: PTH114 - pathlib fails on names that are too long
             raise InputError(
                 f"{where}: {path} is a link; external data is read from a plain file beside the model"
             ) from None
         raise InputError(f"{where}: the external data {path} cannot be read: {error.strerror or error}") from None
-    file = os.fdopen(handle, "rb")
     found = os.fstat(handle)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1 or path.is_symlink():
-        file.close()
+        os.close(handle)
         raise InputError(f"{where}: {path} is no plain file, or a link to one: put a copy of the data beside the model")
-    return file
+    return os.fdopen(handle, "rb")

@@ -11,7 +11,13 @@ import numpy as np
 from intervalcert.errors import InputError
 from intervalcert.loaders.tensors import Tensor
 
-__all__ = ["Flow", "Size", "Sizes", "Value", "sizes_of"]
+__all__ = ["MAX_RANK", "MAX_SIZES", "Flow", "Size", "Sizes", "Value", "check_rank", "plain", "shown", "sizes_of"]
+
+MAX_RANK = 32
+"""Dimensions of an array."""
+
+MAX_SIZES = 1_000
+"""Numbers in a list of sizes."""
 
 Size = int | None
 """One side of a shape; None is the batch, of which only is known that it is the same everywhere."""
@@ -97,12 +103,26 @@ def shown(shape: Sequence[Size]) -> str:
     return f"[{', '.join('batch' if side is None else str(side) for side in shape)}]"
 
 
+def check_rank(shape: Sequence[Size]) -> None:
+    if len(shape) > MAX_RANK:
+        raise InputError(f"an array of {len(shape)} dimensions; at most {MAX_RANK} are understood")
+
+
 def sizes_of(value: Value, what: str) -> Sizes:
     """Whole numbers, from either kind of constant."""
     if isinstance(value, Sizes):
         return value
-    if isinstance(value, Tensor) and value.is_whole and value.stored is not None and len(value.shape) < 2:
-        if value.size > 1_000:
-            raise InputError(f"{what}: {value.size} numbers where a shape is expected")
-        return Sizes(tuple(int(x) for x in np.atleast_1d(value.stored).tolist()), scalar=not value.shape)
-    raise InputError(f"{what}: whole numbers that do not depend on the input are expected")
+    stored = value.stored if isinstance(value, Tensor) else None
+    if stored is not None and stored.ndim < 2 and stored.dtype in {np.dtype(np.int32), np.dtype(np.int64)}:
+        if stored.size > MAX_SIZES:
+            raise InputError(f"{what}: {stored.size} numbers where a shape is expected")
+        return Sizes(tuple(np.atleast_1d(stored).tolist()), scalar=not stored.ndim)
+    raise InputError(f"{what}: whole numbers (int32 or int64) that do not depend on the input are expected")
+
+
+def plain(sizes: Sizes, otherwise: str = "it computes with the size of the batch, which is not known") -> list[int]:
+    """Raises: InputError if the batch is among them."""
+    found = [size for size in sizes.values if size is not None]
+    if len(found) < len(sizes.values):
+        raise InputError(otherwise)
+    return found

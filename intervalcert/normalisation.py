@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import prod
 
 from intervalcert.errors import InputError
-from intervalcert.rational import RationalMatrix
+from intervalcert.rational import MAX_MATRIX_BITS, RationalMatrix
 
 __all__ = ["Normalisation"]
 
@@ -50,6 +51,12 @@ class Normalisation:
     def into(self, weights: RationalMatrix) -> tuple[RationalMatrix, RationalMatrix]:
         """V and c with W·(x - mean)/std = V·x + c for all x."""
         factor, mean = self._factor(), self.mean
+        longest = max(map(int.bit_length, factor.numerators.ravel().tolist()))
+        if longest * prod(weights.shape) > MAX_MATRIX_BITS:
+            raise InputError(
+                "inputs are divided by so many different numbers that the first layer does not fit into memory: "
+                "multiply by their reciprocals in the place of dividing, or measure eps in the normalised space"
+            )
         numerators = weights.numerators * factor.numerators.T
         denominator = weights.denominator * factor.denominator
         shift = RationalMatrix(-numerators.dot(mean.numerators), denominator * mean.denominator)

@@ -346,6 +346,13 @@ def test_a_policy_that_is_shared_is_one_policy(read):
     check(read(layers, CHAIN), (2,), in_turn)
 
 
+def test_a_number_that_nothing_shares_says_nothing(read):
+    layers = chain("a", "b", "c")
+    for index, data in enumerate(layers):
+        data["shared_object_id"] = index
+    check(read(layers, CHAIN), (2,), in_turn)
+
+
 def test_a_function_that_is_shared_is_one_function(read):
     layers = chain("a", "b", "c")
     for data in layers:

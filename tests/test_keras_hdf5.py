@@ -12,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intervalcert import InputError, load_model
+from intervalcert.loaders import keras_hdf5
+from intervalcert.loaders.keras_config import KerasLayer
 from intervalcert.loaders.keras_hdf5 import PlainFile
+from intervalcert.loaders.keras_weights import WeightStore
 from tests.commands import ran
 
 pytest.importorskip("h5py", reason="the package h5py is not installed")
@@ -166,6 +169,7 @@ ARRAYS = {
     "with a value for gaps": (replaced(KERNEL, fillvalue=3), NOT_PLAIN),
     "virtual": (lambda: edited(virtual), NOT_PLAIN),
     "of a named type": (lambda: edited(committed), r"'type' in layers|is not stored"),
+    "of nine sides": (replaced(np.zeros((1,) * 9, dtype=np.float32)), NOT_PLAIN),
     "with a note": (lambda: edited(lambda file: file[f"{DENSE}/0"].attrs.create("dtype", "bfloat16")), NOT_PLAIN),
     "a group": (lambda: edited(lambda file: (file.pop(f"{DENSE}/0"), file.create_group(f"{DENSE}/0"))), NOT_PLAIN),
     "a link": (linked(h5py.SoftLink(f"/{DENSE}/1")), "has a link to another place"),
@@ -218,6 +222,7 @@ GROUPS = {
     "noise that is not there": (added("layers/dense/seed_generator"), "has 'seed_generator' in layers/dense"),
     "another place": (added("_layer_checkpoint_dependencies/dense/vars/0", KERNEL), "has '_layer_checkpoint"),
     "a name of strange bytes": (added(b"layers/\xff\xfe"), "has .* in layers"),
+    "a name of many letters": (added(f"layers/{'x' * 300}"), "names of another form"),
     "layers that are an array": (
         lambda: edited(lambda f: (f.pop("layers"), f.create_dataset("layers", data=1))),
         "no gr",
@@ -269,11 +274,27 @@ def test_a_function_that_two_layers_share_is_stored_once(tmp_path):
 
 # -- files that are damaged, or meant to do damage -------------------------------------------------------------------
 
-TREE, HEAP = struct.unpack_from("<QQ", STORED, 80)
-(NAMES,) = struct.unpack_from("<Q", STORED, HEAP + 24)
-(LEAF,) = struct.unpack_from("<Q", STORED, TREE + 32)
-ROOT = 96
-NOWHERE = 2**64 - 1
+ROOT, NOWHERE = 96, 2**64 - 1
+
+
+def fields(form, place):
+    return struct.unpack_from(f"<{form}", STORED, place)
+
+
+TREE, HEAP = fields("QQ", 80)
+(SIZE, _, NAMES), (LEAF,) = fields("QQQ", HEAP + 8), fields("Q", TREE + 32)
+FIRST, SECOND = LEAF + 8, LEAF + 48  # what the root leads to: the name, the object, a kind, a tree and a heap
+
+
+def array_header(plain, *names):
+    member = plain.root
+    for name in names:
+        member = plain.members(member)[name]
+    return member.header
+
+
+KERNEL_HEADER = array_header(PlainFile(STORED), "layers", "dense", "vars", "0")
+SPACE, TYPE, FILL, LAYOUT = (KERNEL_HEADER + 16 + offset for offset in (0, 48, 80, 96))
 
 
 def patched(*changes):
@@ -286,53 +307,164 @@ def patched(*changes):
 
 
 DAMAGED = {
-    "a free place that is its own next": patched((HEAP + 16, 40), (NAMES + 40, 40)),
-    "free places in a circle": patched((HEAP + 16, 40), (NAMES + 40, 56), (NAMES + 56, 40)),
-    "a free place beyond": patched((HEAP + 16, 2**40)),
-    "a free place at the start": patched((HEAP + 16, 0)),
-    "huge names": patched((HEAP + 8, 2**62)),
-    "names beyond the end": patched((HEAP + 24, len(STORED) - 8)),
-    "names nowhere": patched((HEAP + 24, NOWHERE)),
-    "names of another version": patched((HEAP + 4, b"\x01")),
-    "no names": patched((HEAP, b"XXXX")),
-    "a tree that is its own child": patched((TREE + 5, b"\x01"), (TREE + 32, TREE)),
-    "a tree that is its own neighbour": patched((TREE + 8, TREE)),
-    "a tree that is its own next": patched((TREE + 16, TREE)),
-    "a deep tree": patched((TREE + 5, b"\xff"), (TREE + 32, TREE)),
-    "a tree of pieces": patched((TREE + 4, b"\x01")),
-    "a wide tree": patched((TREE + 6, b"\xff\xff")),
-    "a tree of names beyond": patched((TREE + 24, 2**40)),
-    "a tree at the end": patched((80, len(STORED) - 8)),
-    "one child twice": patched((TREE + 6, b"\x02"), (TREE + 48, LEAF)),
-    "no table": patched((LEAF, b"XXXX")),
-    "a long table": patched((LEAF + 6, b"\xff\x00")),
-    "an empty table": patched((LEAF + 6, b"\x00\x00")),
-    "a name beyond": patched((LEAF + 8, 2**40)),
-    "one name twice": patched((LEAF + 48, struct.unpack_from("<Q", STORED, LEAF + 8)[0])),
-    "an object beyond": patched((LEAF + 16, 2**63)),
-    "an object nowhere": patched((LEAF + 16, NOWHERE)),
-    "an object in itself": patched((LEAF + 16, LEAF)),
-    "another table beside the name": patched((LEAF + 32, TREE), (LEAF + 40, HEAP)),
-    "a header of another version": patched((ROOT, b"\x02")),
-    "a header of many parts": patched((ROOT + 2, b"\xff\xff")),
-    "a header of no end": patched((ROOT + 8, b"\xff\xff\xff\x7f")),
-    "a header that continues in itself": patched((ROOT + 2, b"\x02"), (ROOT + 16, b"\x10\x00"), (ROOT + 24, ROOT + 16)),
-    "a table that is shared": patched((ROOT + 20, b"\x02")),
-    "a root nowhere": patched((64, NOWHERE)),
-    "other sizes": patched((13, b"\x04")),
-    "other widths": patched((16, b"\x05")),
-    "a base": patched((24, 8)),
+    "a free place that is its own next": ("places that does not end", (HEAP + 16, 40), (NAMES + 40, 40)),
+    "free places in a circle": ("places that does not end", (HEAP + 16, 40), (NAMES + 40, 56), (NAMES + 56, 40)),
+    "a free place beyond": ("free places that leads nowhere", (HEAP + 16, 2**40)),
+    "a free place that is too short": ("free places that leads nowhere", (HEAP + 16, SIZE - 8)),
+    "a free place at the start": ("free places that leads nowhere", (HEAP + 16, 0)),
+    "huge names": ("no names", (HEAP + 8, 2**62)),
+    "names beyond the end": ("ends before it does", (HEAP + 24, len(STORED) - 8)),
+    "names nowhere": ("ends before it does", (HEAP + 24, NOWHERE)),
+    "names of another version": ("no names", (HEAP + 4, b"\x01")),
+    "no names": ("no names", (HEAP, b"XXXX")),
+    "names without an end": ("a name that does not end", (NAMES + SIZE - 1, b"x")),
+    "a tree that is its own child": ("no tree of names|in a circle", (TREE + 5, b"\x01"), (TREE + 32, TREE)),
+    "a tree that leads back": (
+        "runs in a circle",
+        (TREE + 5, b"\x01"),
+        (TREE + 32, LEAF),
+        (LEAF, STORED[TREE : TREE + 5] + b"\x01" + STORED[TREE + 6 : TREE + 24]),
+        (LEAF + 24, bytes(24)),
+    ),
+    "a tree that is its own neighbour": ("no tree of names", (TREE + 8, TREE)),
+    "a tree that is its own next": ("no tree of names", (TREE + 16, TREE)),
+    "a deep tree": ("more names than a model can need", (TREE + 5, b"\xff"), (TREE + 32, TREE)),
+    "a tree of pieces": ("no tree of names", (TREE + 4, b"\x01")),
+    "no tree": ("no tree of names", (TREE, b"XXXX")),
+    "a wide tree": ("no tree of names", (TREE + 6, b"\x21\x00")),
+    "a tree of names beyond": ("a tree of other names", (TREE + 24, SIZE)),
+    "a tree at the end": ("two tables of names", (80, len(STORED) - 8)),
+    "a table at the end": ("ends before it does", (80, len(STORED) - 30), (ROOT + 24, len(STORED) - 30)),
+    "one child twice": ("a tree of other names", (TREE + 6, b"\x02"), (TREE + 48, LEAF)),
+    "no table": ("no table of names", (LEAF, b"XXXX")),
+    "a table of another version": ("no table of names", (LEAF + 4, b"\x02")),
+    "a long table": ("no table of names", (LEAF + 6, b"\x09\x00")),
+    "an empty table": ("no table of names", (LEAF + 6, b"\x00\x00")),
+    "half a table": ("no table of names", (ROOT + 2, b"\x02"), (ROOT + 18, b"\x08"), (ROOT + 32, 0)),
+    "a name beyond": ("names of another form", (FIRST, SIZE)),
+    "a name far beyond": ("names of another form", (FIRST, NOWHERE)),
+    "a name of nothing": ("names of another form", (FIRST, 0)),
+    "one name twice": ("names of another form", (SECOND, *fields("Q", FIRST))),
+    "names in another order": ("names of another form", (FIRST, *fields("Q", SECOND)), (SECOND, *fields("Q", FIRST))),
+    "an object beyond": ("ends before it does", (FIRST + 8, 2**63)),
+    "an object nowhere": ("ends before it does", (FIRST + 8, NOWHERE)),
+    "an object that is none": ("no object", (FIRST + 8, LEAF)),
+    "another tree beside the name": ("two tables of names", (FIRST + 24, TREE)),
+    "another heap beside the name": ("two tables of names", (FIRST + 32, HEAP)),
+    "a link": ("a link to another place", (FIRST + 16, b"\x02")),
+    "a header of another version": ("no object", (ROOT, b"\x02")),
+    "a header of fewer parts": ("a header of another form", (ROOT + 2, b"\x00")),
+    "a header of more parts": ("a header of another form", (ROOT + 2, b"\x02")),
+    "a header that is too short": ("a header of another form", (ROOT + 8, b"\x10")),
+    "a header of no end": ("a header of another form|ends before", (ROOT + 8, b"\xff\xff\xff\x7f")),
+    "a header that continues in itself": (
+        "a header of another form",
+        (ROOT + 2, b"\xff\xff"),
+        (ROOT + 16, b"\x10\x00"),
+        (ROOT + 24, ROOT + 16),
+        (ROOT + 32, 24),
+    ),
+    "a part of a strange length": ("a header of another form", (ROOT + 18, b"\x09")),
+    "parts of strange lengths": (
+        "a header of another form",
+        (KERNEL_HEADER + 2, b"\x06"),
+        (LAYOUT + 32 + 2, b"\x0c"),
+        (LAYOUT + 32 + 20 + 2, b"\x64"),
+    ),
+    "a table that is shared": ("a header of another form", (ROOT + 20, b"\x02")),
+    "two shapes": ("a header of another form", (FILL, b"\x01")),
+    "a root nowhere": ("ends before it does", (64, NOWHERE)),
+    "another version": ("another form of HDF5", (8, b"\x01")),
+    "another version of groups": ("another form of HDF5", (10, b"\x01")),
+    "other sizes": ("another form of HDF5", (13, b"\x04")),
+    "other lengths": ("another form of HDF5", (14, b"\x04")),
+    "other widths": ("another form of HDF5", (16, b"\x05")),
+    "a base": ("another form of HDF5", (24, 8)),
+    "an array beyond the end": ("an array that is not complete", (LAYOUT + 10, len(STORED) - 16)),
+    "an array of another size": ("an array that is not complete", (LAYOUT + 18, 16)),
+    "an array nowhere": (f"{PLACE} is not stored", (LAYOUT + 10, NOWHERE)),
+    "an array in its header": (f"{PLACE} is not stored", (LAYOUT + 9, b"\x00")),
+    "an array in pieces": (f"{PLACE} is not stored", (LAYOUT + 9, b"\x02")),
+    "an array that is told in another way": (f"{PLACE} is not stored", (LAYOUT + 8, b"\x04")),
+    "an array that is told in brief": (
+        f"{PLACE} is not stored",
+        (KERNEL_HEADER + 2, b"\x06"),
+        (LAYOUT + 2, b"\x10"),
+        (LAYOUT + 24, 0),
+    ),
+    "an array without a place": (f"{PLACE} is not stored", (LAYOUT, b"\x00")),
+    "an array with filters": (f"{PLACE} is not stored", (FILL, b"\x0b")),
+    "an array in other files": (f"{PLACE} is not stored", (FILL, b"\x07")),
+    "an array filled at once": (f"{PLACE} is not stored", (FILL + 9, b"\x01")),
+    "an array of another space": (f"{PLACE} is not stored", (SPACE + 8, b"\x02")),
+    "an array that is turned round": (f"{PLACE} is not stored", (SPACE + 10, b"\x02")),
+    "an array of more sides": (f"{PLACE} is not stored", (SPACE + 9, b"\x03")),
+    "an array that may grow": (f"{PLACE} is not stored", (SPACE + 32, NOWHERE)),
+    "an array of another exponent": (f"{PLACE} is not stored", (TYPE + 8 + 16, b"\x80")),
+    "an array of another order": (f"{PLACE} is not stored", (TYPE + 9, b"\x21")),
+    "an array with more behind its type": (f"{PLACE} is not stored", (TYPE + 8 + 20, b"\x01")),
 }
 
 
 @pytest.mark.parametrize("case", DAMAGED)
 def test_pointers_that_lead_nowhere_or_in_a_circle_are_refused_at_once(tmp_path, case):
     """The library behind h5py would fill the memory with some of these, and end the process for others."""
-    assert DAMAGED[case] != STORED
+    said, *changes = DAMAGED[case]
+    data = patched(*changes)
+    assert data != STORED
     start = time.perf_counter()
-    with pytest.raises(InputError, match=r"model\.weights\.h5"):
-        network_of(tmp_path, DAMAGED[case])
+    with pytest.raises(InputError, match=said):
+        network_of(tmp_path, data)
     assert time.perf_counter() - start < 5
+
+
+def test_an_array_that_looks_like_a_group_is_refused(tmp_path):
+    """Beside its name stands a table, as if it were one."""
+    place = STORED.index(struct.pack("<Q", KERNEL_HEADER)) + 8
+    assert fields("I", place) == (0,)
+    with pytest.raises(InputError, match=f"{PLACE} is not stored"):
+        network_of(tmp_path, patched((place, b"\x01")))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        bytes(8),
+        b"\2" + bytes(7),
+        b"\1\0\2" + bytes(5),
+        b"\1\1" + bytes(6),
+        b"\1\1\1" + bytes(13),
+        b"\1\x09" + bytes(6 + 72),
+        b"\1\1\1" + bytes(5) + struct.pack("<QQ", 3, 4),
+    ],
+    ids=str,
+)
+def test_only_simple_shapes_are_known(body):
+    assert keras_hdf5._shape(body) is None
+
+
+def test_simple_shapes():
+    assert keras_hdf5._shape(b"\1" + bytes(7)) == ()
+    assert keras_hdf5._shape(b"\1\2" + bytes(6) + struct.pack("<QQ", 3, 4)) == (3, 4)
+    assert keras_hdf5._shape(b"\1\2\1" + bytes(5) + struct.pack("<QQQQ", 3, 4, 3, 4)) == (3, 4)
+
+
+@pytest.mark.parametrize("other", [KERNEL + 1, KERNEL.astype(np.float64), KERNEL.reshape(3, 2)], ids=["1", "2", "3"])
+def test_what_h5py_reads_must_be_what_is_there(other):
+    class Package:
+        """In place of h5py."""
+
+        class File(dict):
+            def __init__(self, data, mode):
+                self[f"{DENSE}/0"] = other
+
+            def close(self):
+                pass
+
+    made = KerasLayer("first", "Dense", {}, np.dtype("f4"), stored="dense")
+    with WeightStore.of(Package, STORED) as store, pytest.raises(InputError, match="not where h5py finds it"):
+        store.arrays(made, [("kernel", (2, 3), "float32")])
 
 
 def test_every_truncated_store_is_refused(tmp_path, capsys):

@@ -80,6 +80,10 @@ def test_the_last_index_of_an_input_runs_fastest(read):
     assert network.shape == IMAGE
 
 
+def test_a_vector_is_flat_whatever_comes_first(read):
+    check(read([layer("Flatten", data_format="channels_first")]), (2,), lambda x: x)
+
+
 RESCALINGS = {
     "number": (1 / 255, 0.0, lambda x: x * single(1 / 255)),
     "with offset": (1 / 127.5, -1, lambda x: x * single(1 / 127.5) - 1),
@@ -127,6 +131,12 @@ def test_normalization_knows_its_axes(read, case, written):
     else:
         network = read([layer("Normalization", axis=axis)], {"normalization": [mean, std**2, COUNT]}, IMAGE)
     check(network, IMAGE, normalized(mean, std, *axes))
+
+
+def test_inputs_may_have_many_sizes(read):
+    shape = (1,) * 14 + (3, 2)
+    network = read([layer("Normalization", axis=[15], mean=MEANS.tolist(), variance=(STDS**2).tolist())], shape=shape)
+    check(network, shape, lambda x: (x - exact(MEANS)[:, None]) / exact(STDS)[:, None])
 
 
 def test_one_mean_serves_all_axes(read):

@@ -74,6 +74,7 @@ def test_the_models_that_are_changed_here_are_read(tmp_path):
 ONE_LAYER = {
     "Conv2D": (layer("Conv2D", filters=2), r"'mine' \(Conv2D\): convolutions are not read yet"),
     "DepthwiseConv2D": (layer("DepthwiseConv2D"), "convolutions are not read yet"),
+    "convolutions of others": ({**layer("Conv2D"), "module": "mine"}, r"\(Conv2D\) of 'mine' is not read"),
     "LayerNormalization": (layer("LayerNormalization"), r"'mine' \(LayerNormalization\) of 'keras.layers' is not read"),
     "PReLU": (layer("PReLU"), r"\(PReLU\).*is not read.*leave it out, or export the model to ONNX"),
     "Lambda": (layer("Lambda", function={"class_name": "__lambda__"}), r"\(Lambda\).*is not read"),
@@ -134,6 +135,7 @@ ONE_LAYER = {
     ),
     "softmax of rows": (layer("Softmax", axis=0), "along the axis 0: only the last one is read"),
     "inverted": (layer("Normalization", mean=0, variance=1, invert=True), "has invert: True"),
+    "the other half": (layer("Normalization", variance=1), "its mean is None"),
     "half a normalization": (layer("Normalization", mean=0.5), "its variance is None"),
     "normalization of the batch": (layer("Normalization", axis=0, mean=0, variance=1), "axis 0 of an array of shape"),
     "normalization twice": (layer("Normalization", axis=[1, -1], mean=0, variance=1), r"axis \[1, -1\] of an array"),
@@ -149,6 +151,12 @@ ONE_LAYER = {
     "scale of a batch": (layer("Rescaling", scale=[[1, 2]]), r"scale has the shape \[1, 2\], but an input has \[2\]"),
     "scale of different lengths": (layer("Rescaling", scale=[[1], [2, 3]]), "lists of the same lengths"),
     "scale of nothing": (layer("Rescaling", scale=[]), "lists of the same lengths"),
+    "scale of deep lists": (layer("Rescaling", scale=[[[[[[[[[1]]]]]]]]]), "lists of the same lengths"),
+    "scale that is true": (layer("Rescaling", scale=True), "scale is True, where a number is expected"),
+    "scale that is too large for numpy": (
+        layer("Rescaling", scale={"class_name": "__numpy__", "config": {"value": [1e6, 1], "dtype": "float16"}}),
+        "scale is too large for float16",
+    ),
     "scale of texts": (layer("Rescaling", scale=["1", "2"]), "scale is '1', where a number is expected"),
     "scale of a tensor": (layer("Rescaling", scale={"class_name": "__tensor__", "config": {"value": 1}}), "scale is {"),
     "scale of whole numbers of numpy": (
@@ -160,11 +168,20 @@ ONE_LAYER = {
     "scale that no double holds": (layer("Rescaling", scale=2**53 + 1), "a number too large to be read"),
     "shape that does not fit": (layer("Reshape", target_shape=[3]), r"2 numbers of shape \[2\] do not have the shape"),
     "shape with two gaps": (layer("Reshape", target_shape=[-1, -1]), "do not have the shape"),
+    "shape of many sizes": (layer("Reshape", target_shape=[1] * 16 + [2]), "do not have the shape"),
     "shape of nothing": (layer("Reshape", target_shape=[]), "do not have the shape"),
+    "shape that does not divide": (layer("Reshape", target_shape=[-1, 3]), "do not have the shape"),
+    "shape with a gap and a zero": (layer("Reshape", target_shape=[-1, 0]), "do not have the shape"),
+    "shape of negative sizes": (layer("Reshape", target_shape=[-1, -2]), "do not have the shape"),
+    "shape of two negative sizes": (layer("Reshape", target_shape=[-2, -1, 1]), "do not have the shape"),
     "shape with a zero": (layer("Reshape", target_shape=[2, 0]), "do not have the shape"),
     "built for another shape": (
         {**layer("Dense", units=2), "build_config": {"input_shape": [None, 3]}},
         r"it was built for .* but is applied to an input of shape \[2\]",
+    ),
+    "built for a shape of floats": (
+        {**layer("Dense", units=2), "build_config": {"input_shape": [None, 2.0]}},
+        "it was built for",
     ),
     "built for several shapes": ({**layer("Dense", units=2), "build_config": {"shapes_dict": {}}}, "it was built for"),
 }
@@ -202,6 +219,7 @@ POLICIES = [
     {**policy(), "registered_name": "mine"},
     {**policy(), "config": {"name": "float32", "mode": "int8"}},
     {**policy(), "config": None},
+    {**policy(), "config": {"name": []}},
     {},
 ]
 
@@ -235,6 +253,8 @@ def test_a_softmax_between_layers_is_refused(read):
 
 CHAIN, GRAPH = sequential(two(), (2,)), functional(two(), (2,))
 AGAIN = {**GRAPH["config"]["layers"][1], "shared_object_id": 5}
+ASIDE = {**layer("ReLU", name="aside"), "name": "aside"}
+ASIDE["inbound_nodes"] = [{"args": [tensor("aside")], "kwargs": {}}]
 UNBUILT = changed(CHAIN, ["config", "build_input_shape"], ...)
 
 
@@ -246,6 +266,7 @@ def entered(shape, **config):
 MODELS = {
     "a list": ([CHAIN], "where an object is expected"),
     "another class": (changed(CHAIN, ["class_name"], "Mine"), "What a class of your own computes is not in the file"),
+    "a class that is no text": (changed(CHAIN, ["class_name"], []), "What a class of your own computes"),
     "another module": (changed(CHAIN, ["module"], "mine"), "a class of your own"),
     "a module that is no text": (changed(CHAIN, ["module"], ["keras"]), "a class of your own"),
     "a registered class": (changed(CHAIN, ["registered_name"], "mine>Sequential"), "registered as 'mine>Sequential'"),
@@ -269,6 +290,7 @@ MODELS = {
     "an unknown key of a layer": (changed(CHAIN, [*FIRST, "mystery"], 1), r"'first' \(Dense\) has 'mystery': 1"),
     "one name twice": (changed(CHAIN, [*SECOND, "config", "name"], "first"), "two layers are called 'first'"),
     "an input of no size": (entered(()), "every size but the first"),
+    "an input of many sizes": (entered((1,) * 16 + (2,)), "there are 1 to 16 of them"),
     "an input of any size": (entered((None, 2)), "every size but the first"),
     "a huge input": (entered((2**30, 2**30)), "no weights for that many"),
     "a large input": (entered((2**20,)), "no weights for that many"),
@@ -320,7 +342,14 @@ MODELS = {
         "different objects have the same shared_object_id",
     ),
     "a number that is none": (changed(CHAIN, [*FIRST, "shared_object_id"], 1.0), "no whole number"),
-    "a branch": (changed(GRAPH, [*NODE, 0, "args"], [tensor("input")]), "without branches"),
+    "a branch": (
+        changed(GRAPH, [*NODE, 0, "args"], [tensor("input")]),
+        r"'first' \(Dense\) and 'second' both take what 'input' gives: .* without branches",
+    ),
+    "a layer beside the others": (
+        changed(GRAPH, ["config", "layers"], [*GRAPH["config"]["layers"], ASIDE]),
+        r"the output is 'second'; the layer 'aside' \(ReLU\) is not part of that",
+    ),
     "two inputs of a layer": (
         changed(GRAPH, [*NODE, 0, "args"], [[tensor("first"), tensor("input")]]),
         r"the input of the layer 'second' \(Dense\).*with one input each",
@@ -409,7 +438,9 @@ STORED = stored(WEIGHTS)
 # -- JSON ------------------------------------------------------------------------------------------------------------
 
 TEXT = json.dumps(CHAIN)
+SCALED = json.dumps(sequential([layer("Rescaling", scale=123), *two()], (2,)))
 JSONS = {
+    "an infinite scale": (SCALED.replace("123", "1e999").encode(), "scale is inf, a number too large"),
     "empty": (b"", "config.json is not JSON"),
     "cut": (TEXT[:-1].encode(), "config.json is not JSON"),
     "two documents": (TEXT.encode() * 2, "config.json is not JSON"),

@@ -103,6 +103,8 @@ def test_a_softmax_at_the_end_is_stripped_if_one_says_so(capsys, name):
     code, out, _ = ran(capsys, "inspect", fixture(name), "--strip-softmax")
     assert code == 0
     assert "(logits)" in out
+    with pytest.raises(InputError, match="a softmax"):  # in floats it can make two classes equal
+        certify_inputs(load_model(FIXTURES / name, strip_softmax=True), [[0.0] * 3], 0, deployed="float32")
 
 
 @pytest.mark.parametrize("name", ["mlp.onnx", "mlp.keras"])
@@ -462,6 +464,16 @@ def test_a_model_that_normalises_takes_no_other_normalisation():
 def test_one_mean_per_channel(shape, expected):
     made = replace(Network.from_arrays([np.ones((2, 6))]), shape=shape).after([1, 2, 3], None)
     assert [made.normalisation.mean[i, 0] for i in range(6)] == expected
+
+
+def test_a_first_layer_that_would_not_fit_into_memory_is_refused(monkeypatch):
+    """Dividing by many different numbers makes a common denominator as long as all of them together."""
+    weights, std = [np.ones((2, 50))], [str(x) for x in range(1001, 1100, 2)]
+    assert Network.from_arrays(weights, std=std).inputs == 50
+    monkeypatch.setattr("intervalcert.normalisation.MAX_MATRIX_BITS", 10_000)
+    with pytest.raises(InputError, match="reciprocals"):
+        Network.from_arrays(weights, std=std)
+    assert Network.from_arrays(weights, std=std, eps_space="normalised").inputs == 50
 
 
 @pytest.mark.parametrize("shape", [None, (6,), (3, 2), (3, 3, 3)])

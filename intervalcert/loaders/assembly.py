@@ -175,16 +175,14 @@ class Assembly:
 
     def _normalise(self) -> None:
         """scale·x + shift = (x - mean)/std with std = 1/scale, mean = -shift/scale."""
-        one = Tensor(np.ones(self.width, dtype=np.int64), budget=self.budget)
-        std = one if self._scale is None else one * self._scale.reciprocal()
+        one = Tensor(np.ones(1, dtype=np.int64), budget=self.budget)
+        std = one if self._scale is None else self._scale.reciprocal()
         mean = one - one if self._shift is None else -(self._shift * std)
-        self._normalisation = Normalisation(mean.column(), std.column())
+        self._normalisation = Normalisation(*(x.broadcast((self.width,)).column() for x in (mean, std)))
         self._begin()
 
     def _end(self, name: str | None) -> None:
         """What is pending becomes a layer with that activation."""
-        if self._is_normalisation():
-            self._normalise()
         weights, bias = self._weights, self._bias
         if weights is None:
             if self.width**2 > MAX_COMPUTED:
@@ -193,6 +191,8 @@ class Assembly:
                     f"{self.width} x {self.width}: that is too large. If it is a normalisation of the inputs by roots "
                     "of variances, write it as a scaling and a shift"
                 )
+            if self._is_normalisation():
+                self._normalise()
             self.budget.spend((self.width, self.width), 64)
             weights = Tensor(np.eye(self.width), budget=self.budget)
         if self._scale is not None:

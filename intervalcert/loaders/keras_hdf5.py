@@ -108,9 +108,8 @@ class PlainFile:
 
     def array(self, member: Member) -> StoredArray | None:
         """An array of plain numbers, or None for any other object."""
-        listed = self._messages(member.header, {_NIL, _SPACE, _TYPE, _FILL, _LAYOUT, _TIME})
-        found = dict(listed or ())
-        if member.table is not None or listed is None or not {_SPACE, _TYPE, _LAYOUT} <= set(found):
+        found = dict(self._messages(member.header, {_NIL, _SPACE, _TYPE, _FILL, _LAYOUT, _TIME}) or ())
+        if member.table is not None or not {_SPACE, _TYPE, _LAYOUT} <= set(found):
             return None
         shape = _shape(found[_SPACE])
         dtype = next((kind for text, kind in _TYPES.items() if _is_padded(found[_TYPE], text)), None)

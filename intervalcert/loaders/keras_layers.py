@@ -40,6 +40,9 @@ __all__ = ["network_of"]
 FREE_INPUTS = 2**12
 """More inputs than that need weights for each of them in the file, two of at least two bytes."""
 
+MAX_RANK = 16
+"""Sizes of an array; numpy takes some more."""
+
 _LEAST_STD = 1e-7  # keras.config.epsilon()
 
 _FUNCTIONS = {
@@ -78,8 +81,11 @@ def network_of(layers: Sequence[KerasLayer], store: WeightStore, strip_softmax: 
 
 def _input_shape(value: object, stored_bytes: int) -> Shape:
     sizes = sequence(value, "batch_shape")[1:]
-    if not sizes or None in sizes:
-        raise InputError(f"batch_shape is {shown(value)}: every size but the first, of the batch, must be known")
+    if not 0 < len(sizes) <= MAX_RANK or None in sizes:
+        raise InputError(
+            f"batch_shape is {shown(value)}: every size but the first, of the batch, must be known; there are 1 to "
+            f"{MAX_RANK} of them"
+        )
     shape = tuple(whole(size, "a size of batch_shape") for size in sizes)
     if min(shape) < 1 or math.prod(shape) > max(FREE_INPUTS, min(stored_bytes // 4, MAX_ENTRIES)):
         raise InputError(f"an input has the shape {shown(list(shape))}: the file has no weights for that many numbers")
@@ -148,6 +154,7 @@ class _Chain:
         if self.shape[-1] != self.assembly.width:
             raise InputError(f"a softmax of each row of an array of shape {list(self.shape)} is not read")
         self.softmax = layer.where
+        self.assembly.note("a softmax")  # in floats it can make two classes equal
 
     # Each of these is one class of layers.
 
@@ -214,7 +221,7 @@ class _Chain:
         known = math.prod(x for x in sizes if x != -1)
         if sizes.count(-1) == 1 and known > 0 and width % known == 0:
             sizes[sizes.index(-1)] = width // known
-        if not sizes or min(sizes) < 1 or math.prod(sizes) != width:
+        if not 0 < len(sizes) <= MAX_RANK or min(sizes) < 1 or math.prod(sizes) != width:
             raise InputError(f"{width} numbers of shape {list(self.shape)} do not have the shape {shown(sizes)}")
         self.shape = tuple(sizes)
 

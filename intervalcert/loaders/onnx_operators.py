@@ -225,6 +225,7 @@ class Operators:
                 "out (it keeps the order of the logits)"
             )
         self.stripped = True
+        self._assembly.note("a softmax")  # in floats it can make two classes equal
         return replace(x, softened=True)
 
     # -- types -------------------------------------------------------------------------------------------------------

@@ -170,9 +170,10 @@ class Tensor:
             common = math.lcm(common, x)
             self._spend((1,), _bits(common))
         self._spend(self.shape, _bits(common) + _bits(denominator))
+        divisor = math.gcd(common, denominator)  # all that there is to reduce: the common//x have no divisor in common
         flat = np.empty(len(listed), dtype=object)
-        flat[:] = [denominator * (common // x) for x in listed]
-        return self._reduced(flat.reshape(self.shape), common)
+        flat[:] = [denominator // divisor * (common // x) for x in listed]
+        return Tensor(None, (flat.reshape(self.shape), common // divisor), self._budget)
 
     def __matmul__(self, other: Tensor) -> Tensor:
         """Of two matrices."""

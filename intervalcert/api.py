@@ -196,7 +196,8 @@ def certify_deployed(
     """
     rows = _table(outputs, "the outputs")
     certifier = LogitCertifier(input_task(network, bounds, None, deployed), as_fraction(input_norm))
-    return replace(certifier.verdicts(rows, _radii(eps, len(rows))), semantics=deployed)
+    found = certifier.verdicts(rows, _radii(eps, len(rows)))
+    return replace(found, semantics=deployed, eps_space=network.eps_space)
 
 
 def _table(values: npt.ArrayLike, what: str) -> Rows:

@@ -105,6 +105,8 @@ def _version_of(name: str) -> str:
 
 def save_bounds(bounds: Bounds, path: str | Path) -> None:
     """Writes the bounds file; an existing one is replaced as a whole or not at all."""
+    if bounds.network is None:
+        raise InputError("these bounds are of an older file that does not say of which network: compute them anew")
     largest = max(abs(x.numerator.bit_length() - x.denominator.bit_length()) for x in _all_bounds(bounds))
     if largest >= MAX_BINARY_EXPONENT:
         raise InputError(f"a bound near 2^±{largest} is beyond what a bounds file can hold: rescale the model's layers")
@@ -232,7 +234,7 @@ def _from_json(data: Any) -> Bounds:
         ),
         semantics="real",
         eps_space=space,
-        network=_hash(data["network"], "network") if found > 3 and data["network"] is not None else None,
+        network=_hash(data["network"], "network") if found > 3 else None,
         versions=tuple(
             (name, _typed(number, str, f"version of {name}"))
             for name, number in _typed(data["versions"], dict, "versions").items()

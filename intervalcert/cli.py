@@ -257,11 +257,15 @@ def _load(arguments: argparse.Namespace) -> Network:
 
 def _read(arguments: argparse.Namespace) -> Network:
     """The model as it is, with what the options say of it."""
+    from intervalcert.files import check_output
     from intervalcert.loaders import read_model
     from intervalcert.loaders.interface import Hints
 
     hints = Hints(arguments.biases, arguments.activation, arguments.layers, arguments.strip_softmax)
-    return read_model(arguments.model, hints, arguments.mean, arguments.std)
+    network = read_model(arguments.model, hints, arguments.mean, arguments.std)
+    if getattr(arguments, "output", None) is not None:  # what lies beside the model is known now
+        check_output(arguments.output, *(arguments.model.parent / source.name for source in network.sources))
+    return network
 
 
 def _say_coarse(task: Task) -> None:

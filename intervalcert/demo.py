@@ -75,7 +75,7 @@ def _pair(exact: Bounds, arb: Bounds, i: int, j: int) -> tuple[Fraction, Fractio
 def _verdicts(bounds: dict[str, Bounds], seconds: dict[str, float]) -> Table:
     outputs = open_array(DATA / "mnist_outputs.npy")
     labels = read_labels(DATA / "mnist_labels.npy", len(outputs), bounds["exact"].classes)
-    table = Table(title=f"{len(outputs)} test outputs at eps = {_EPS} (L2)", title_justify="left")
+    table = Table(title=f"{len(outputs)} test outputs at eps = {_EPS} (L2, input space)", title_justify="left")
     for name in ("backend", "bounds computed in", "certified", "accuracy", "VRA"):
         table.add_column(name, justify="left" if name == "backend" else "right", no_wrap=True)
     certified = []

@@ -229,7 +229,8 @@ class Network:
             )
         if space == "normalised":
             raise InputError("the normalisation is in the first layer already: load the model in the normalised space")
-        return replace(self, layers=(self.layers[0].behind(self.normalisation), *self.layers[1:]), eps_space="input")
+        layers = (self.layers[0].behind(self.normalisation), *self.layers[1:])
+        return replace(self, layers=layers, eps_space="input", folded=(*self.folded, "the normalisation of its inputs"))
 
     def after(self, mean: object, std: object) -> Network:
         """The model with a normalisation before it, in whose space distances are then measured.
@@ -249,13 +250,16 @@ class Network:
         return made
 
     def _per_input(self, values: list[Fraction]) -> list[Fraction]:
-        """One number for each channel of an image becomes one for each input, if it is clear which axis that is."""
+        """One number for each channel of an image becomes one for each input.
+
+        Only if it is clear which axis that is: the first or the last, and shorter than the two others.
+        """
         if self.shape is None or len(self.shape) != 3 or len(values) in {1, self.inputs}:
             return values
-        first, _, last = self.shape
-        if len(values) == first != last:
+        first, middle, last = self.shape
+        if len(values) == first < min(middle, last):
             return [x for x in values for _ in range(self.inputs // first)]
-        return values * (self.inputs // last) if len(values) == last != first else values
+        return values * (self.inputs // last) if len(values) == last < min(first, middle) else values
 
     @staticmethod
     def of(
@@ -307,7 +311,9 @@ class Network:
 
 
 def _is_listed(value: object) -> bool:
-    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str) and np.ndim(value) > 0
+    if isinstance(value, np.ndarray):
+        return value.ndim > 0
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
 def exact_matrix(values: npt.ArrayLike, what: str) -> RationalMatrix:

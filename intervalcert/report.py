@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 
 from rich.console import Console, Group, RenderableType
@@ -102,7 +103,7 @@ def _activation_text(name: str | None) -> str:
     kind, _, parameters = name.partition(":")
     if "/" not in parameters or len(parameters) < 10:
         return name
-    near = ":".join(x if x in {"-inf", "inf"} else f"{float(parse_rational(x)):.6g}" for x in parameters.split(":"))
+    near = ":".join(x if x in {"-inf", "inf"} else _near_text(parse_rational(x)) for x in parameters.split(":"))
     return f"{name} (≈ {kind}:{near})"
 
 
@@ -203,7 +204,14 @@ def _normalisation_text(network: Network) -> str:
 def _range_text(values: Sequence[Fraction]) -> str:
     """One number, or from where to where; rounded to nearest, for people."""
     ends = sorted({min(values), max(values)})
-    return " to ".join(f"{float(x):.6g}" for x in ends)
+    return " to ".join(map(_near_text, ends))
+
+
+def _near_text(x: Fraction) -> str:
+    """Six digits, rounded to nearest; of any size."""
+    if x == 0 or 2.0**-1000 < abs(x) < 2.0**1000:
+        return f"{float(x):.6g}"
+    return f"{Context(prec=6, Emax=MAX_EMAX, Emin=MIN_EMIN).divide(Decimal(x.numerator), Decimal(x.denominator)):g}"
 
 
 def audit_table(report: AuditReport, eps_space: str) -> Group:

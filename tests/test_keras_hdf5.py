@@ -364,6 +364,12 @@ DAMAGED = {
         (ROOT + 24, ROOT + 16),
         (ROOT + 32, 24),
     ),
+    "a header that continues in half a place": (
+        "is no group as Keras writes them",
+        (ROOT + 2, b"\x02"),
+        (ROOT + 16, b"\x10\x00\x08"),
+        (ROOT + 32, 0),
+    ),
     "a part of a strange length": ("a header of another form", (ROOT + 18, b"\x09")),
     "parts of strange lengths": (
         "a header of another form",

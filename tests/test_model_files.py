@@ -239,6 +239,14 @@ def test_inspect_shows_slopes_and_constants(tmp_path, capsys):
         assert said in ran(capsys, "inspect", path, "--activation", name)[1]
 
 
+@pytest.mark.parametrize(("value", "said"), [("1e400", "e+400"), ("-1e-400", "-1e-400"), ("1/3", "0.333333")])
+def test_inspect_shows_numbers_of_any_size(tmp_path, capsys, value, said):
+    for words in (["--mean", value], ["--std", value], ["--activation", f"leaky_relu:{value}"]):
+        code, out, _ = ran(capsys, "inspect", write_npz(tmp_path / "m.npz"), *words)
+        assert code == 0
+        assert said in out
+
+
 # -- convert ---------------------------------------------------------------------------------------------------------
 
 
@@ -281,6 +289,30 @@ def test_a_converted_network_holds_any_rationals(tmp_path):
     found = load_model(tmp_path / "m.npz", eps_space="normalised")
     assert found.content == network.content
     assert replace(found, sources=network.sources) == replace(network, sources=network.sources)
+
+
+@pytest.mark.parametrize("space", ["input", "normalised"])
+def test_a_normalisation_that_was_written_is_not_deployed(tmp_path, space):
+    """In the input space it is in the first layer, where nobody would see it."""
+    save_model(Network.from_arrays(WEIGHTS, mean=MEAN, std=STD, eps_space=space), tmp_path / "m.npz")
+    with pytest.raises(InputError, match="the normalisation of its inputs"):
+        certify_inputs(load_model(tmp_path / "m.npz"), [[0.0, 0.0]], 0, deployed="float32")
+
+
+def test_external_data_is_not_overwritten(tmp_path, capsys):
+    """It is an input of the command, as the model is."""
+    path = fixture("mlp_dynamo_external.onnx")
+    for name in (path.name, f"{path.name}.data"):
+        (tmp_path / name).write_bytes((FIXTURES / name).read_bytes())
+    data = tmp_path / f"{path.name}.data"
+    np.save(tmp_path / "x.npy", np.zeros((1, 6)))
+    for words in (
+        ["bounds", tmp_path / path.name, "-o", data],
+        ["evaluate", tmp_path / path.name, tmp_path / "x.npy", "-o", data],
+    ):
+        code, _, _ = ran(capsys, *words)
+        assert code in {2, 3}
+        assert data.read_bytes() == (FIXTURES / data.name).read_bytes()
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
@@ -445,6 +477,8 @@ def test_a_space_that_there_is_not(tmp_path, capsys):
         (float("nan"), 1, "finite|nan"),
         ("x", 1, "mean"),
         ([[1, 2]], 1, "mean"),
+        ([1, [2]], 1, "mean"),
+        ([], 1, "mean"),
         (None, "inf", "std"),
     ],
 )
@@ -459,11 +493,11 @@ def test_a_model_that_normalises_takes_no_other_normalisation():
 
 
 @pytest.mark.parametrize(
-    ("shape", "expected"), [((3, 1, 2), [1, 1, 2, 2, 3, 3]), ((1, 2, 3), [1, 2, 3] * 2), ((2, 1, 3), [1, 2, 3] * 2)]
+    ("shape", "expected"), [((2, 3, 4), [1] * 12 + [2] * 12), ((4, 3, 2), [1, 2] * 12), ((3, 4, 2), [1, 2] * 12)]
 )
 def test_one_mean_per_channel(shape, expected):
-    made = replace(Network.from_arrays([np.ones((2, 6))]), shape=shape).after([1, 2, 3], None)
-    assert [made.normalisation.mean[i, 0] for i in range(6)] == expected
+    made = replace(Network.from_arrays([np.ones((2, 24))]), shape=shape).after([1, 2], None)
+    assert [made.normalisation.mean[i, 0] for i in range(24)] == expected
 
 
 def test_a_first_layer_that_would_not_fit_into_memory_is_refused(monkeypatch):
@@ -476,9 +510,9 @@ def test_a_first_layer_that_would_not_fit_into_memory_is_refused(monkeypatch):
     assert Network.from_arrays(weights, std=std, eps_space="normalised").inputs == 50
 
 
-@pytest.mark.parametrize("shape", [None, (6,), (3, 2), (3, 3, 3)])
+@pytest.mark.parametrize("shape", [None, (24,), (3, 8), (3, 3, 3), (4, 2, 3), (1, 3, 3), (3, 8, 1), (8, 3, 1)])
 def test_channels_are_not_guessed(shape):
-    size = 27 if shape == (3, 3, 3) else 6
+    size = 24 if shape is None else int(np.prod(shape))
     made = replace(Network.from_arrays([np.ones((2, size))]), shape=shape)
     with pytest.raises(InputError, match="channel"):
         made.after([1, 2, 3], None)
@@ -549,10 +583,12 @@ def test_bounds_of_an_older_version_know_no_normalisation(tmp_path):
     assert certify_inputs(network, [[1.0, 1.0]], 0, bounds=old).certified.shape == (1,)
     normalised = replace(Network.from_arrays(WEIGHTS, std="1/2"), sources=network.sources)
     with pytest.raises(InputError, match="older"):
+        save_bounds(old, tmp_path / "again.json")
+    with pytest.raises(InputError, match="older"):
         certify_inputs(normalised, [[1.0, 1.0]], 0, bounds=old)
 
 
-@pytest.mark.parametrize("text", ["", "0" * 63, "G" * 64, 5])
+@pytest.mark.parametrize("text", ["", "0" * 63, "G" * 64, 5, None])
 def test_the_hash_of_the_network_is_a_hash(tmp_path, text):
     save_bounds(compute_bounds(Network.from_arrays(WEIGHTS), "exact"), tmp_path / "b.json")
     data = json.loads((tmp_path / "b.json").read_text())

@@ -53,7 +53,7 @@ KINDS = {
     "Activation": Kind(_keys("activation")),
     "ReLU": Kind(_keys("max_value negative_slope threshold")),
     "LeakyReLU": Kind(_keys("negative_slope")),
-    "ELU": Kind(may=_keys("alpha")),  # before 3.10 it was written only if the user had named it
+    "ELU": Kind(may=_keys("alpha")),  # early versions write it only if the user named it; it is 1 otherwise
     "Softmax": Kind(_keys("axis")),
     "Rescaling": Kind(_keys("scale offset")),
     "Normalization": Kind(_keys("axis mean variance"), fixed={"invert": False}),

@@ -219,7 +219,7 @@ class _Chain:
         sizes = [whole(x, "a size") for x in sequence(layer.config["target_shape"], "target_shape")]
         width = self.assembly.width
         known = math.prod(x for x in sizes if x != -1)
-        if sizes.count(-1) == 1 and known > 0 and width % known == 0:
+        if sizes.count(-1) == 1 and known > 0:
             sizes[sizes.index(-1)] = width // known
         if not 0 < len(sizes) <= MAX_RANK or min(sizes) < 1 or math.prod(sizes) != width:
             raise InputError(f"{width} numbers of shape {list(self.shape)} do not have the shape {shown(sizes)}")

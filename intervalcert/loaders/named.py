@@ -92,7 +92,7 @@ def _bias(layer: str) -> str:
 
 
 def _layer_names(found: Mapping[str, Stored]) -> list[str]:
-    """Of all layers, in the order of the file, which means nothing."""
+    """Of all layers, sorted: the order of the file means nothing."""
     if not found:
         raise InputError("there are no tensors in it")
     if any(len(name) > _MAX_NAME for name in found):
@@ -103,7 +103,7 @@ def _layer_names(found: Mapping[str, Stored]) -> list[str]:
             raise _refusal(name, stored)
     if sum(math.prod(stored.shape) for stored in found.values()) > MAX_NUMBERS:
         raise InputError(f"its tensors have more than {MAX_NUMBERS} numbers together: that many are not held")
-    return [name.removesuffix("weight").removesuffix(".") for name in found if _last(name) == "weight"]
+    return sorted(name.removesuffix("weight").removesuffix(".") for name in found if _last(name) == "weight")
 
 
 def _last(name: str) -> str:

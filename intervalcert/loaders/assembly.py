@@ -121,7 +121,8 @@ class Assembly:
         if self._least < 1:
             self._end("identity")
         self.note("batch normalisation")
-        roots = [sqrt_upper(1 / x, _ROOT_BITS) for x in squares]
+        of_each = {x: sqrt_upper(1 / x, _ROOT_BITS) for x in set(squares)}
+        roots = [of_each[x] for x in squares]
         bottom = max((root.denominator for root in roots), default=1)  # powers of two
         rounded = np.empty(len(roots), dtype=object)
         rounded[:] = [root.numerator * (bottom // root.denominator) for root in roots]

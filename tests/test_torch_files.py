@@ -231,7 +231,7 @@ def test_numbers_say_the_order(tmp_path, names):
 
 def test_an_order_that_is_not_stated_must_be_said(tmp_path, capsys):
     path = saved(tmp_path / "m.pt", chain("stem", "body", "head"))
-    with pytest.raises(InputError, match=r"say it with --layers, first to last: \['stem', 'head', 'body'\]"):
+    with pytest.raises(InputError, match=r"say it with --layers, first to last: \['body', 'head', 'stem'\]"):
         load_model(path)
     assert order(load_model(path, layers=["stem", "body", "head"])) == [1, 2, 3]
     assert order(load_model(path, layers=["head", "stem", "body"])) == [3, 1, 2]

@@ -51,7 +51,7 @@ def _run(name: str, setting: Setting) -> Outcome:
     for shown in outcome.tables:
         console.print(shown)
     for reason in outcome.skipped:
-        console.print(f"skipped: {reason}")
+        console.print(f"skipped: {reason}", markup=False)
     for violation in outcome.violations:
         console.print(f"VIOLATION: {violation}", markup=False)
     path = store(outcome, setting)

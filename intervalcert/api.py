@@ -237,8 +237,8 @@ def evaluate_table(
     curved = any(layer.activation is not None and layer.activation.curve is not None for layer in network.layers)
     if backend == "exact" and curved:
         raise UsageError("exact rationals cannot hold the values of exp, of which an activation is made: use arb")
-    if backend == "exact" and any(layer.least_factor < 1 for layer in network.layers):
-        raise UsageError("exact rationals cannot hold the roots of which batch normalisation is made: use arb")
+    if backend == "exact" and not network.is_exact:
+        raise UsageError("exact rationals cannot hold the roots of which a normalisation is made: use arb")
     plans = [Plan("auto")] * len(network.layers)
     norms = tuple(bound.upper for bound in layer_bounds(network, ladder("float64"), plans))
     nothing = Radii.all_equal(Fraction(0))

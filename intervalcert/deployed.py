@@ -64,7 +64,7 @@ def as_deployed(network: Network, form: FloatFormat) -> Network:
     more than its layers: normalises, or had something folded into them.
     """
     folded = (*network.folded, *(("the normalisation of its inputs",) if network.normalisation else ()))
-    folded += ("roots",) if any(layer.least_factor < 1 for layer in network.layers) else ()
+    folded += () if network.is_exact else ("roots",)
     if folded:
         raise InputError(
             f"how the program computes {folded[0]} in {form.name} is not known, so it cannot be certified as deployed: "

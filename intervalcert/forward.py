@@ -47,7 +47,7 @@ class Evaluator:
 
         Requires: inputs of the first layer (`Network.entered`). Guarantees: each encloses the exact one.
         """
-        value = self.backend.matrix(inputs)
+        value = self._shrunk(self.backend.matrix(inputs), self.network.entrance)
         found: list[Matrix[Any]] = []
         for layer, weights, bias in zip(self.network.layers, self.weights, self._biases, strict=True):
             value = self._shrunk(weights @ value, layer.before)

@@ -152,6 +152,7 @@ class _Floats:
         self._hinges = _hinges(network)
         start = x.near_floats()
         value = np.ldexp(start.values[:, 0], start.exponent)
+        value = value + _near_column(network.entrance and network.entrance.offset)
         self._inner: list[Floats] = []
         for layer, weights in zip(network.layers, near, strict=True):
             value = np.ldexp(weights.values @ value, weights.exponent)

@@ -113,8 +113,15 @@ class Layer:
         return min(low, low * self.least_factor), max(high, high * self.least_factor)
 
     def behind(self, normalisation: Normalisation) -> Layer:
-        """The layer that computes of an input what this one does of the normalised input; exactly."""
-        weights, shift = normalisation.into(self.weights)
+        """The layer that computes of an input what this one does of the normalised input; exactly.
+
+        If the factors are not known exactly, it computes that of C·(x - mean) instead: see `Network.entrance`.
+        """
+        weights = normalisation.into(self.weights)
+        if normalisation.least < 1:
+            return replace(self, weights=weights)
+        mean = normalisation.mean
+        shift = RationalMatrix(-weights.numerators.dot(mean.numerators), weights.denominator * mean.denominator)
         if self.before is None:
             return replace(self, weights=weights, bias=_sum(shift, self.bias))
         return replace(self, weights=weights, before=replace(self.before, offset=_sum(shift, self.before.offset)))
@@ -141,7 +148,8 @@ class Network:
     """A non-empty chain of layers that fit each other.
 
     normalisation: what the model does to its inputs first. eps_space: where distances are measured; in the space of the
-    ``input`` the normalisation is in layers[0] already, in the ``normalised`` one `entered` carries it out.
+    ``input`` the normalisation is in layers[0] already, in the ``normalised`` one `entered` carries it out. Either way
+    `entrance` comes between them, if the factors of the normalisation are not known exactly.
     shape: of an input, if the model says it. folded: what the model does besides and is in the layers here, for people.
     The numbers of such layers are not those of the file, and a program in floats computes something else.
 
@@ -204,13 +212,30 @@ class Network:
     def content(self) -> str:
         """A hash of the exact numbers and functions, whatever file they came from: all that bounds depend on.
 
-        It is of the layers, and in the normalised space of the normalisation before them, too.
+        It is of the layers, of the entrance, and in the normalised space of the normalisation before them, too.
         """
-        before = () if self.eps_space == "input" else (self.normalisation,)
-        return _content(self.layers, *before)
+        return _content(self.layers, self.entrance, None if self.eps_space == "input" else self.normalisation)
+
+    @property
+    def entrance(self) -> Shrinkage | None:
+        """What becomes of `entered` inputs before the first layer, if a normalisation has factors not known exactly.
+
+        factor·C·(x - mean) is C·(factor·(x - mean)), all of them being diagonal matrices; and C·(x - mean), with the
+        factors in the first layer. No distance grows by C: a Lipschitz constant of the layers is one of the model.
+        """
+        if self.normalisation is None or self.normalisation.least == 1:
+            return None
+        mean = self.normalisation.mean
+        offset = RationalMatrix(-mean.numerators, mean.denominator) if self.eps_space == "input" else None
+        return Shrinkage(offset, self.normalisation.least)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all of its numbers are known exactly; else it is proved for all factors of the shrinkages."""
+        return self.entrance is None and all(layer.least_factor == 1 for layer in self.layers)
 
     def entered(self, inputs: RationalMatrix) -> RationalMatrix:
-        """What the first layer gets of inputs of the model, one per column; exactly."""
+        """What the first layer gets of inputs of the model, one per column; exactly, and before the `entrance`."""
         if self.normalisation is None or self.eps_space == "input":
             return inputs
         return self.normalisation.of_columns(inputs)
@@ -230,7 +255,8 @@ class Network:
         if space == "normalised":
             raise InputError("the normalisation is in the first layer already: load the model in the normalised space")
         layers = (self.layers[0].behind(self.normalisation), *self.layers[1:])
-        return replace(self, layers=layers, eps_space="input", folded=(*self.folded, "the normalisation of its inputs"))
+        folded = dict.fromkeys((*self.folded, "the normalisation of its inputs"))
+        return replace(self, layers=layers, eps_space="input", folded=tuple(folded))
 
     def after(self, mean: object, std: object) -> Network:
         """The model with a normalisation before it, in whose space distances are then measured.
@@ -343,7 +369,9 @@ def exact_bias(values: npt.ArrayLike, what: str) -> RationalMatrix:
     return exact_matrix(array[:, None], what)
 
 
-def _content(layers: Sequence[Layer], normalisation: Normalisation | None = None) -> str:
+def _content(
+    layers: Sequence[Layer], entrance: Shrinkage | None = None, normalisation: Normalisation | None = None
+) -> str:
     """A hash of the exact numbers and of the names of the activations."""
     digest = hashlib.sha256()
 
@@ -360,14 +388,18 @@ def _content(layers: Sequence[Layer], normalisation: Normalisation | None = None
             listed, denominator = [x // common for x in listed], denominator // common
         digest.update(f"{name} {numbers.shape} {denominator:x}: {' '.join(map(hex, listed))};".encode())
 
+    def add_shrinkage(name: str, shrinkage: Shrinkage | None) -> None:
+        if shrinkage is not None:
+            add(f"{name} {shrinkage.least}", shrinkage.offset)
+
     if normalisation is not None:
         add("mean", normalisation.mean)
-        add("std", normalisation.std)
+        add("factor", normalisation.factor)
+    add_shrinkage("entrance", entrance)
     for layer in layers:
         add("weights", layer.weights)
         add("bias", layer.bias)
-        for name, shrinkage in (("before", layer.before), ("after", layer.after)):
-            if shrinkage is not None:
-                add(f"{name} {shrinkage.least}", shrinkage.offset)
+        add_shrinkage("before", layer.before)
+        add_shrinkage("after", layer.after)
         digest.update(f"{layer.activation and layer.activation.name}|".encode())
     return digest.hexdigest()

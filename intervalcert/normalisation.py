@@ -1,30 +1,58 @@
-"""Inputs that are normalised first: x -> (x - mean)/std, entry by entry, exactly."""
+"""Inputs that are normalised first: x -> (x - mean)/std, entry by entry.
+
+Held as factor·C·(x - mean) with factor = 1/std. C is a diagonal matrix of which is only known that its entries are in
+[least, 1]. As a rule it is 1. But the root of a variance is no rational, and quotients by many different numbers have a
+common denominator with too many digits: those are rounded away from zero, and C makes up for it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import prod
+from math import lcm, prod
 
 from intervalcert.errors import InputError
-from intervalcert.rational import MAX_MATRIX_BITS, RationalMatrix
+from intervalcert.rational import MAX_MATRIX_BITS, RationalMatrix, round_down, round_up
 
-__all__ = ["Normalisation"]
+__all__ = ["FACTOR_BITS", "FACTOR_LEAST", "Normalisation", "short_factors"]
+
+FACTOR_BITS = 128
+FACTOR_LEAST = 1 - Fraction(1, 2 ** (FACTOR_BITS - 1))
+"""`round_up` and `sqrt_upper` to that many bits give at most 1 + 2^(1-bits) times too much; and 1/(1 + x) > 1 - x."""
+
+_MAX_DENOMINATOR_BITS = 2**11
+
+
+def short_factors(factors: Sequence[Fraction]) -> tuple[list[Fraction], Fraction]:
+    """(near, least): each factor is the near one times a number in [least, 1].
+
+    They are the same, and least is 1, unless their common denominator is long: it gets into every weight.
+    """
+    common = 1
+    for denominator in {x.denominator for x in factors}:
+        common = lcm(common, denominator)
+        if common.bit_length() > _MAX_DENOMINATOR_BITS:
+            of_each = {x: round_up(x, FACTOR_BITS) if x > 0 else round_down(x, FACTOR_BITS) for x in set(factors)}
+            return [of_each[x] for x in factors], FACTOR_LEAST
+    return list(factors), Fraction(1)
 
 
 @dataclass(frozen=True)
 class Normalisation:
-    """One column of means, one of standard deviations. Invariant: no std is zero."""
+    """One column of means, one of factors. Invariants: no factor is zero; 0 < least <= 1."""
 
     mean: RationalMatrix
-    std: RationalMatrix
+    factor: RationalMatrix
+    least: Fraction = Fraction(1)
 
     def __post_init__(self) -> None:
-        if self.mean.shape != self.std.shape or self.mean.shape[1] != 1:
+        if self.mean.shape != self.factor.shape or self.mean.shape[1] != 1:
             raise InputError("a normalisation has one mean and one std for each input")
-        if not all(self.std.numerators.ravel().tolist()):
-            raise InputError("a normalisation divides by a std, which must not be zero")
+        if not all(self.factor.numerators.ravel().tolist()):
+            raise InputError("a normalisation multiplies with factors 1/std, none of which is zero")
+        if not 0 < self.least <= 1:
+            raise InputError("a normalisation has factors that are known but for a number in (0, 1]")
 
     @property
     def inputs(self) -> int:
@@ -39,30 +67,26 @@ class Normalisation:
                     f"the {what} has {len(values)} numbers: one is needed, or one per input ({inputs}), or one per "
                     "channel of a model that says which axis of its inputs that is"
                 )
-        columns = ([[x] for x in values] * (inputs if len(values) == 1 else 1) for values in (mean, std))
-        return Normalisation(*map(RationalMatrix.from_fractions, columns))
+        if not all(std):
+            raise InputError("a normalisation divides by a std, which must not be zero")
+        factors, least = short_factors([1 / x for x in std])
+        rows = ([[x] for x in values] * (inputs if len(values) == 1 else 1) for values in (mean, factors))
+        column, factor = map(RationalMatrix.from_fractions, rows)
+        return Normalisation(column, factor, least)
 
     def of_columns(self, inputs: RationalMatrix) -> RationalMatrix:
-        """Each column of `inputs`, normalised."""
-        factor, mean = self._factor(), self.mean
+        """factor·(x - mean) of each column x of `inputs`; C is missing."""
+        factor, mean = self.factor, self.mean
         moved = inputs.numerators * mean.denominator - mean.numerators * inputs.denominator
         return RationalMatrix(moved * factor.numerators, inputs.denominator * mean.denominator * factor.denominator)
 
-    def into(self, weights: RationalMatrix) -> tuple[RationalMatrix, RationalMatrix]:
-        """V and c with W·(x - mean)/std = V·x + c for all x."""
-        factor, mean = self._factor(), self.mean
-        longest = max(map(int.bit_length, factor.numerators.ravel().tolist()))
+    def into(self, weights: RationalMatrix) -> RationalMatrix:
+        """V with W·factor·x = V·x for all x."""
+        longest = max(map(int.bit_length, self.factor.numerators.ravel().tolist()))
         if longest * prod(weights.shape) > MAX_MATRIX_BITS:
             raise InputError(
-                "inputs are divided by so many different numbers that the first layer does not fit into memory: "
-                "multiply by their reciprocals in the place of dividing, or measure eps in the normalised space"
+                "the std of the inputs are of such different sizes that the first layer does not fit into memory as "
+                "exact numbers: measure eps in the normalised space"
             )
-        numerators = weights.numerators * factor.numerators.T
-        denominator = weights.denominator * factor.denominator
-        shift = RationalMatrix(-numerators.dot(mean.numerators), denominator * mean.denominator)
-        return RationalMatrix(numerators, denominator), shift
-
-    def _factor(self) -> RationalMatrix:
-        """1/std."""
-        std = self.std
-        return RationalMatrix.from_fractions([[Fraction(std.denominator, x)] for x in std.numerators.ravel().tolist()])
+        numerators = weights.numerators * self.factor.numerators.T
+        return RationalMatrix(numerators, weights.denominator * self.factor.denominator)

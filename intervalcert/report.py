@@ -174,9 +174,10 @@ def network_tables(network: Network, space: EpsSpace) -> Group:
     facts.add_row("parameters", f"{sum(layer.parameters for layer in network.layers):,}")
     if network.folded:
         facts.add_row("folded in", ", ".join(network.folded))
-    if any(layer.least_factor < 1 for layer in network.layers):
+    if not network.is_exact:
         facts.add_row(
-            "roots", "1/sqrt(variance) is no rational: what is proved holds for all factors within 2^-127 of it"
+            "factors",
+            "roots are no rationals, and long quotients are rounded: what is proved holds for all within 2^-127",
         )
     for source in network.sources:
         facts.add_row("sha256", f"{source.sha256}  {source.name}")
@@ -196,9 +197,9 @@ def _slopes_text(layer: Layer) -> str:
 def _normalisation_text(network: Network) -> str:
     if network.normalisation is None:
         return "none"
-    columns = (network.normalisation.mean, network.normalisation.std)
-    mean, std = ([Fraction(x, column.denominator) for x in column.numerators.ravel().tolist()] for column in columns)
-    return f"(x - mean)/std, mean {_range_text(mean)}, std {_range_text(std)}"
+    columns = (network.normalisation.mean, network.normalisation.factor)
+    mean, factor = ([Fraction(x, column.denominator) for x in column.numerators.ravel().tolist()] for column in columns)
+    return f"(x - mean)/std, mean {_range_text(mean)}, std {_range_text([1 / x for x in factor])}"
 
 
 def _range_text(values: Sequence[Fraction]) -> str:

@@ -144,6 +144,24 @@ def test_one_mean_serves_all_axes(read):
     check(network, IMAGE, lambda x: (x - single(0.1)) / 2)
 
 
+@pytest.mark.parametrize("space", ["input", "normalised"])
+def test_a_large_image_with_a_variance_for_each_number_is_normalized(read, space):
+    """The roots are multiples of 1/8. A matrix of all pairs of inputs would be too large: there is none."""
+    shape, random = (32, 32, 3), np.random.default_rng(1)
+    std = random.integers(1, 24, shape).astype(np.float32) / 8
+    mean, kernel = drawn(*shape), random.integers(-8, 9, (3072, 2)).astype(np.float32)
+    made = [layer("Normalization", axis=[1, 2, 3]), layer("Flatten"), layer("Dense", units=2, use_bias=False)]
+    weights = {"normalization": [mean, std**2, COUNT], "dense": [kernel]}
+    network = read(made, weights, shape, eps_space=space)
+    assert len(network.layers) == 1
+    x = random.integers(-8, 9, shape).astype(np.float32)
+    found = evaluate(network, [x.ravel()], backend="arb")
+    for k, true in enumerate(((exact(x) - exact(mean)) / exact(std)).ravel() @ exact(kernel)):
+        low, high = found.lower[-1][0, k], found.upper[-1][0, k]
+        assert low <= true <= high
+        assert high - low < 1e-9
+
+
 def test_normalization_divides_by_no_less_than_its_epsilon(read):
     network = read([layer("Normalization", mean=[1, 2, 3], variance=[0, 1e-30, 4])], shape=IMAGE)
     check_enclosed(network, IMAGE, lambda x: (x - exact([1, 2, 3])) / np.array([single(1e-7), single(1e-7), 2]))

@@ -87,7 +87,7 @@ def test_a_normalisation_is_known_as_one():
     network = load_model(path, eps_space="normalised")
     mean, std = (float(np.float32(value)) for value in (0.1307, 0.3081))
     assert [network.normalisation.mean[i, 0] for i in range(16)] == [mean] * 16
-    assert [network.normalisation.std[i, 0] for i in range(16)] == [std] * 16
+    assert [1 / network.normalisation.factor[i, 0] for i in range(16)] == [std] * 16
     assert network.shape == (1, 4, 4)
     x = expected(path.stem)[0]
     assert all(np.allclose(a, b) for a, b in zip(logits(network, x), logits(load_model(path), x), strict=True))

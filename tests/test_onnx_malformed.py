@@ -445,7 +445,8 @@ ZEROS = node("ConstantOfShape", "s", "W")
 GREEDY = {
     "long numbers": (3, squares(40), {"c0": 1.1}),
     "many long numbers": (5000, squares(14), {"c0": array(5000)}),
-    "a common denominator": (8000, [node("Div", "x c", "y")], {"c": array(8000)}),
+    "a common denominator": (8000, [node("Div", "b c", "d"), node("Add", "x d", "y")], {"b": 1.1, "c": array(8000)}),
+    "many divisions": (2000, row("Div", 9000, "c"), {"c": array(2000)}),
     "many factors": (3, row("Mul", 9000, "c"), {"c": array(3)}),
     "many shifts": (2000, row("Add", 9000, "c"), {"c": array(2000)}),
     "many layers": (1000, row("Relu", 9000), {}),

@@ -12,7 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intervalcert import InputError, Network, UsageError, audit, certify_inputs, compute_bounds, evaluate
+from intervalcert import (
+    InputError,
+    Network,
+    UsageError,
+    audit,
+    certify_inputs,
+    compute_bounds,
+    evaluate,
+    load_model,
+    save_model,
+)
 from intervalcert.activations import activation
 from intervalcert.backends import backend_names, get_backend
 from intervalcert.deployed import as_deployed
@@ -20,6 +30,7 @@ from intervalcert.errors import InconclusiveError
 from intervalcert.formats import get_format
 from intervalcert.forward import Evaluator
 from intervalcert.network import Layer, Shrinkage
+from intervalcert.normalisation import Normalisation
 from intervalcert.rational import RationalMatrix
 from intervalcert.sectors import holds_sector, sector_around
 
@@ -41,7 +52,10 @@ def matrix(random, rows, columns):
 
 
 def random_network(random, names=tuple(FUNCTIONS)):
-    """Of two or three layers, every hidden one with factors before its bias, after its activation, or both."""
+    """Of two or three layers, every hidden one with factors before its bias, after its activation, or both.
+
+    Often after a normalisation with factors of its own, in either space.
+    """
     widths = [random.randint(1, 3) for _ in range(random.randint(2, 3))] + [random.randint(2, 3)]
     layers = []
     for index, (inputs, outputs) in enumerate(pairwise(widths)):
@@ -58,19 +72,28 @@ def random_network(random, names=tuple(FUNCTIONS)):
         layers.append(
             Layer(matrix(random, outputs, inputs), column(), None if last else made.layers[0].activation, *shrinkages)
         )
-    network = Network(tuple(layers), ())
-    return replace(network, sources=made.sources)
+    network = Network(tuple(layers), made.sources)
+    return entered(random, network) if random.random() < 0.6 else network
+
+
+def entered(random, network):
+    """After a normalisation."""
+    factor = RationalMatrix.from_fractions(
+        [[random.choice([1, -1]) * Fraction(random.randint(1, 16), 8)] for _ in range(network.inputs)]
+    )
+    normalisation = Normalisation(matrix(random, network.inputs, 1), factor, HALF)
+    made = replace(network, normalisation=normalisation, eps_space="normalised")
+    return made.measured_in(random.choice(["input", "normalised"]))
 
 
 def factors(random, network):
-    """For each shrinkage of each layer: one number per entry, often an end."""
-    return [
-        [
-            [random.choice([HALF, Fraction(1), Fraction(random.randint(8, 16), 16)]) for _ in range(rows)]
-            for _ in ("before", "after")
-        ]
-        for rows in (layer.weights.shape[0] for layer in network.layers)
-    ]
+    """One number per entry, often an end: for the entrance, then for each shrinkage of each layer."""
+
+    def some(count):
+        return [random.choice([HALF, Fraction(1), Fraction(random.randint(8, 16), 16)]) for _ in range(count)]
+
+    rows = [layer.weights.shape[0] for layer in network.layers]
+    return [some(network.inputs), *([some(count), some(count)] for count in rows)]
 
 
 def shrunk(value, by, factor):
@@ -80,10 +103,23 @@ def shrunk(value, by, factor):
     return [c * (x + y) for c, x, y in zip(factor, value, offset, strict=True)]
 
 
-def inner_values(network, chosen, x):
+def first_values(network, factor, x, step):
+    """What the first layer gets of the input x, with a step in the space where distances are measured."""
+    normalisation, value = network.normalisation, list(x)
+    if normalisation is not None:
+        if network.eps_space == "input":
+            value = [v + s for v, s in zip(value, step, strict=True)]
+        value = [c * (v - normalisation.mean[i, 0]) for i, (c, v) in enumerate(zip(factor, value, strict=True))]
+        if network.eps_space == "input":
+            return value  # the factors 1/std are in the layer
+        value = [v * normalisation.factor[i, 0] for i, v in enumerate(value)]
+    return [v + s for v, s in zip(value, step, strict=True)]
+
+
+def inner_values(network, chosen, x, step=None):
     """W·x + b of each layer, with these factors."""
-    found, value = [], list(x)
-    for layer, (before, after) in zip(network.layers, chosen, strict=True):
+    found, value = [], first_values(network, chosen[0], x, step or [0] * len(x))
+    for layer, (before, after) in zip(network.layers, chosen[1:], strict=True):
         rows, columns = layer.weights.shape
         value = [sum(layer.weights[i, j] * value[j] for j in range(columns)) for i in range(rows)]
         value = shrunk(value, layer.before, before)
@@ -102,9 +138,9 @@ def steepest_excess(network, margins, random, tries=60):
     """How much the square of a lead's change exceeds what the margins allow; over factors and pairs of inputs."""
     worst = None
     for _ in range(tries):
-        chosen, x, u = factors(random, network), point(random, network.inputs), point(random, network.inputs)
-        distance = sum((a - b) ** 2 for a, b in zip(x, u, strict=True))
-        y, z = (inner_values(network, chosen, v)[-1] for v in (x, u))
+        chosen, x, step = factors(random, network), point(random, network.inputs), point(random, network.inputs)
+        distance = sum(s**2 for s in step)
+        y, z = (inner_values(network, chosen, x, s)[-1] for s in (None, step))
         for i in range(network.outputs):
             for j in range(i):
                 change = (y[j] - y[i]) - (z[j] - z[i])
@@ -147,7 +183,7 @@ def test_the_forward_pass_encloses_all_factors(backend, seed):
     network = random_network(random)
     x = point(random, network.inputs)
     norms = [bound.upper for bound in compute_bounds(network, "float64").layers]
-    column = RationalMatrix.from_fractions([[value] for value in x])
+    column = network.entered(RationalMatrix.from_fractions([[value] for value in x]))
     found = Evaluator(network, norms, get_backend(backend)).before_activations(column)
     ends = [value.ends() for value in found]
     for _ in range(10):
@@ -156,8 +192,9 @@ def test_the_forward_pass_encloses_all_factors(backend, seed):
                 assert Fraction(low[k, 0]) <= value <= Fraction(high[k, 0]), (seed, k)
 
 
-def test_exact_rationals_hold_no_unknown_factor():
-    network = random_network(Random(1))
+@pytest.mark.parametrize("make", [lambda: random_network(Random(1)), lambda: normalised_by_halves("input")])
+def test_exact_rationals_hold_no_unknown_factor(make):
+    network = make()
     with pytest.raises(UsageError, match="roots"):
         evaluate(network, [[0.0] * network.inputs], backend="exact")
     column = RationalMatrix.from_integers([[1]] * network.inputs)
@@ -184,7 +221,7 @@ def test_no_certified_input_flips_for_any_factors(local):
                 continue
             length = eps / Fraction(float(size) ** 0.5 * (1 + 1e-12))
             assert length**2 * size <= eps**2
-            y = inner_values(network, chosen, [a + length * b for a, b in zip(x, step, strict=True)])[-1]
+            y = inner_values(network, chosen, x, [length * b for b in step])[-1]
             assert all(y[verdict.argmax] > y[i] for i in range(len(y)) if i != verdict.argmax), seed
     assert certified >= 8
 
@@ -213,17 +250,73 @@ def test_sectors_hold_all_factors(name, z):
 def test_local_refinement_knows_the_factors(monkeypatch):
     """At x = 0 and eps = 1 the factors 1/2 and 1 flip the answer. Without them nothing would ever change."""
     network = cancelling()
-    assert inner_values(network, [[[HALF, 1], []], [[], []]], [1])[-1] == [-HALF / 2, 0]
+    assert inner_values(network, [[], [[HALF, 1], []], [[], []]], [1])[-1] == [-HALF / 2, 0]
     assert not certify_inputs(network, [[0.0]], 1, local=True)[0].certified
     assert certify_inputs(network, [[0.0]], "0.12", local=True)[0].certified
     monkeypatch.setattr(Layer, "least_factor", Fraction(1))
     assert certify_inputs(network, [[0.0]], 1, local=True)[0].certified
 
 
-def test_unknown_factors_are_not_deployed():
+def normalised_by_halves(space, mean=1):
+    """The first entry of a point wins; it is in [1/2, 1] times 3·(x - mean) before that."""
+    columns = [RationalMatrix.from_integers([[x]] * 2) for x in (mean, 3)]
+    network = replace(
+        Network.from_arrays([np.eye(2)]), normalisation=Normalisation(*columns, HALF), eps_space="normalised"
+    )
+    return network.measured_in(space)
+
+
+@pytest.mark.parametrize("backend", [name for name in backend_names() if name != "exact"])
+@pytest.mark.parametrize("space", ["input", "normalised"])
+def test_what_enters_is_enclosed(space, backend):
+    found = evaluate(normalised_by_halves(space), [[3.0, 0.0]], backend=backend)
+    assert (found.lower[-1] <= [[3, -3]]).all()
+    assert (found.upper[-1] >= [[6, -1.5]]).all()
+    if backend != "float64":  # its balls are of whole columns
+        assert np.allclose(found.lower[-1], [[3, -3]])
+        assert np.allclose(found.upper[-1], [[6, -1.5]])
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_where_a_distance_is_measured_around_what_is_not_known(local):
+    """The two entries are at least 3 + 3/2 apart: 9/4·sqrt(2) after the normalisation, a third of that before it."""
+    radius = 2.25 * 2**0.5
+    for space, most in (("normalised", radius), ("input", radius / 3)):
+        network = normalised_by_halves(space)
+        assert certify_inputs(network, [[3.0, 0.0]], most * (1 - 1e-7), local=local)[0].certified
+        assert not certify_inputs(network, [[3.0, 0.0]], most * (1 + 1e-7), local=local)[0].certified
+
+
+def test_the_hash_sees_what_enters():
+    made = normalised_by_halves("input")
+    networks = [
+        made,
+        normalised_by_halves("normalised"),
+        normalised_by_halves("input", mean=2),
+        Network.from_arrays([3 * np.eye(2)]),
+        Network.from_arrays([np.eye(2)], mean=1, std="1/3"),
+        replace(made, normalisation=replace(made.normalisation, least=Fraction(1, 3))),
+    ]
+    assert len({network.content for network in networks}) == len(networks)
+
+
+@pytest.mark.parametrize("space", ["input", "normalised"])
+def test_a_network_with_unknown_factors_is_written_and_read(tmp_path, space):
+    """What is left to be done before the first layer is written with it."""
+    network = normalised_by_halves(space)
+    save_model(network, tmp_path / "m.npz")
+    again = load_model(tmp_path / "m.npz", eps_space=space)
+    assert again.content == network.content
+    assert again.entrance is not None
+    save_model(again, tmp_path / "n.npz")
+    assert load_model(tmp_path / "n.npz", eps_space=space).content == network.content
+
+
+@pytest.mark.parametrize("network", [cancelling(), normalised_by_halves("input"), normalised_by_halves("normalised")])
+def test_unknown_factors_are_not_deployed(network):
     """Whatever a file says of what was folded into it."""
-    network = cancelling()
-    assert network.folded == ()
+    network = replace(network, folded=())
+    assert not network.is_exact
     with pytest.raises(InputError, match="not known"):
         as_deployed(network, get_format("float32"))
 

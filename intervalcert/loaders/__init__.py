@@ -113,7 +113,7 @@ def save_model(network: Network, path: str | Path) -> None:
     from intervalcert.loaders.npz_model import read, write_network
 
     write_network(network, Path(path))
-    if read(Path(path), Hints()).network.content != network.content:
+    if read(Path(path), Hints()).network.measured_in(network.eps_space).content != network.content:
         raise SoundnessError(f"{path} does not hold the network that was written to it")
 
 

@@ -23,14 +23,10 @@ from intervalcert.activations import activation
 from intervalcert.errors import InputError
 from intervalcert.loaders.tensors import MAX_COMPUTED, Budget, Tensor
 from intervalcert.network import MAX_ENTRIES, EpsSpace, Layer, Network, Shrinkage
-from intervalcert.normalisation import Normalisation
+from intervalcert.normalisation import FACTOR_BITS, FACTOR_LEAST, Normalisation, short_factors
 from intervalcert.rational import RationalMatrix, sqrt_upper
 
 __all__ = ["Assembly"]
-
-_ROOT_BITS = 128
-_LEAST = 1 - Fraction(1, 2 ** (_ROOT_BITS - 1))
-"""sqrt_upper(x) = r >= sqrt(x) >= r/(1 + 2^(1-bits)) > r·(1 - 2^(1-bits))."""
 
 
 class Assembly:
@@ -70,10 +66,9 @@ class Assembly:
         if bias is not None and bias.shape != (outputs,):
             raise InputError(f"{outputs} outputs, but biases of shape {list(bias.shape)}")
         self._note_computed(weights, bias)
+        self._normalise()
         if self._weights is not None or self._least < 1:
             self._end("identity")
-        elif self._is_normalisation():
-            self._normalise()
         elif self._scale is not None or self._shift is not None:
             self.note("a scaling or a shift before a layer")
             if self._shift is not None:
@@ -90,6 +85,26 @@ class Assembly:
         if self._weights is not None or self._layers:
             self.note("a scaling")
         self._stretch(factors)
+
+    def divide(self, by: Tensor) -> None:
+        """X -> x/by, entry by entry. Requires: a vector of `width`, or of 1.
+
+        Quotients with a long common denominator are rounded away from zero, as roots are.
+        """
+        if self._weights is not None or self._layers:
+            self.note("a scaling")
+        quotients, least = short_factors(self._one().over(by))
+        if least < 1:
+            self._make_room()
+            self._shrink()
+        self._stretch(self._factors(quotients))
+
+    def _one(self) -> Tensor:
+        return Tensor(np.ones(1, dtype=np.int64), budget=self.budget)
+
+    def _factors(self, values: list[Fraction]) -> Tensor:
+        column = RationalMatrix.from_fractions([values])
+        return Tensor(None, (column.numerators.ravel(), column.denominator), self.budget)
 
     def _stretch(self, factors: Tensor) -> None:
         self._scale = factors if self._scale is None else self._scale * factors
@@ -118,28 +133,30 @@ class Assembly:
         squares = [Fraction(x, denominator) for x in numerators.tolist()]
         if not all(x > 0 for x in squares):
             raise InputError("a variance (with epsilon) that is not positive: there is no root of it")
-        if self._least < 1:
-            self._end("identity")
         self.note("batch normalisation")
-        of_each = {x: sqrt_upper(1 / x, _ROOT_BITS) for x in set(squares)}
-        roots = [of_each[x] for x in squares]
-        bottom = max((root.denominator for root in roots), default=1)  # powers of two
-        rounded = np.empty(len(roots), dtype=object)
-        rounded[:] = [root.numerator * (bottom // root.denominator) for root in roots]
+        of_each = {x: sqrt_upper(1 / x, FACTOR_BITS) for x in set(squares)}
+        self._make_room()
         self._move(-mean)
-        if any(root * root * x != 1 for root, x in zip(roots, squares, strict=True)):
+        if any(root * root * x != 1 for x, root in of_each.items()):
             self._shrink()
-        self._stretch(gamma * Tensor(None, (rounded, bottom), self.budget))
+        self._stretch(gamma * self._factors([of_each[x] for x in squares]))
         self._move(beta)
 
+    def _make_room(self) -> None:
+        """For factors that are not known exactly: one layer holds them once."""
+        if self._least < 1:
+            self._normalise()
+        if self._least < 1:
+            self._end("identity")
+
     def _shrink(self) -> None:
-        """What is pending is multiplied with factors in [_LEAST, 1]."""
+        """What is pending is multiplied with factors in [FACTOR_LEAST, 1]."""
         if self._weights is None and self._scale is None and self._layers:  # just after an activation
-            after = Shrinkage(self._column(self._shift), _LEAST)
+            after = Shrinkage(self._column(self._shift), FACTOR_LEAST)
             self._layers[-1] = replace(self._layers[-1], after=after)
             self._begin()
         else:
-            self._least = _LEAST
+            self._least = FACTOR_LEAST
             self._offset, self._shift = self._shift, None
 
     def activate(self, name: str) -> None:
@@ -160,6 +177,7 @@ class Assembly:
 
     def network(self, shape: tuple[int, ...] | None = None) -> Network:
         """The network, with distances in the normalised space if there is one; whoever knows the file adds sources."""
+        self._normalise()
         if self._least < 1:  # the last layer must be known exactly
             self._end("identity")
         self._end(None)
@@ -167,33 +185,38 @@ class Assembly:
         folded = tuple(dict.fromkeys(self._folded))
         return Network(tuple(self._layers), (), self._normalisation, space, shape, folded)
 
-    def _is_normalisation(self) -> bool:
-        """Whether the pending scaling and shift come before everything else, and nothing is lost in them."""
-        if self._layers or self._normalisation is not None or self._weights is not None or self._least < 1:
-            return False
-        scaled = self._scale is None or all(self._scale.exact()[0].ravel().tolist())
-        return scaled and (self._scale is not None or self._shift is not None)
-
     def _normalise(self) -> None:
-        """scale·x + shift = (x - mean)/std with std = 1/scale, mean = -shift/scale."""
-        one = Tensor(np.ones(1, dtype=np.int64), budget=self.budget)
-        std = one if self._scale is None else self._scale.reciprocal()
-        mean = one - one if self._shift is None else -(self._shift * std)
-        self._normalisation = Normalisation(*(x.broadcast((self.width,)).column() for x in (mean, std)))
+        """What is pending becomes the normalisation, if it comes before everything else and no input is lost in it.
+
+        C·(scale·x + offset) = scale·C·(x - mean) with mean = -offset/scale; the shift is left to the first layer.
+        """
+        if self._layers or self._normalisation is not None or self._weights is not None:
+            return
+        if self._scale is None and self._shift is None:
+            return
+        one = self._one()
+        factor = one if self._scale is None else self._scale
+        if not all(factor.exact()[0].tolist()):
+            return
+        least, (moved, left) = self._least, (self._offset, self._shift)
+        if least == 1:
+            moved, left = self._shift, None
+        mean = one - one if moved is None else -(moved / factor)
+        means, factors = (x.broadcast((self.width,)).column() for x in (mean, factor))
+        self._normalisation = Normalisation(means, factors, least)
         self._begin()
+        self._shift = left
 
     def _end(self, name: str | None) -> None:
         """What is pending becomes a layer with that activation."""
+        self._normalise()
         weights, bias = self._weights, self._bias
         if weights is None:
             if self.width**2 > MAX_COMPUTED:
                 raise InputError(
                     f"a function of {self.width} numbers without a matrix before it, which would need one of "
-                    f"{self.width} x {self.width}: that is too large. If it is a normalisation of the inputs by roots "
-                    "of variances, write it as a scaling and a shift"
+                    f"{self.width} x {self.width}: that is too large"
                 )
-            if self._is_normalisation():
-                self._normalise()
             self.budget.spend((self.width, self.width), 64)
             weights = Tensor(np.eye(self.width), budget=self.budget)
         if self._scale is not None:

@@ -1,9 +1,10 @@
 """Our own model file, a numpy archive (``.npz``): read, and written by ``intervalcert convert``.
 
 W0, W1, … (outputs x inputs) and b0, b1, …; everything else may be missing: ``activations``, a name between any two
-layers; ``mean`` and ``std`` of the inputs; ``shape`` of an input; ``folded``, names of what was no layer; ``before0``,
-``before_least0``, ``after0``, ``after_least0``, … of layers with factors that are not known exactly
-(`network.Shrinkage`). Numbers that are no floats are written as texts: ``1/3``, ``5*2^-200``.
+layers; ``mean`` and ``factor`` (1/std) of the inputs, ``factor_least`` if the factors are not known exactly
+(`normalisation`); ``before0``, ``before_least0``, ``after0``, ``after_least0``, … of layers with such factors
+(`network.Shrinkage`); ``shape`` of an input; ``folded``, names of what was no layer. Numbers that are no floats are
+written as texts: ``1/3``, ``5*2^-200``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import io
 import re
 import zipfile
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from string import ascii_letters
 from typing import IO, Any
@@ -31,7 +33,9 @@ from intervalcert.rational import RationalMatrix, format_exact, parse_rational
 
 __all__ = ["read", "write_network"]
 
-_MEMBER = re.compile(r"(?:(W|b|(?:before|after)(?:_least)?)(0|[1-9]\d{0,3})|activations|mean|std|shape|folded)\.npy")
+_MEMBER = re.compile(
+    r"(?:(W|b|(?:before|after)(?:_least)?)(0|[1-9]\d{0,3})|activations|mean|factor(?:_least)?|shape|folded)\.npy"
+)
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -97,20 +101,24 @@ def _shrinkage(name: str, index: int, arrays: Arrays, path: Path) -> Shrinkage |
         if offset is not None:
             raise InputError(f"{path} has {name}{index}, but no {name}_least{index}")
         return None
-    if least.shape != (1, 1):
-        raise InputError(f"{path}: {name}_least{index} is one number")
-    return Shrinkage(offset, least[0, 0])
+    return Shrinkage(offset, _single(least, f"{path}: {name}_least{index}"))
 
 
 def _normalised(arrays: Arrays, path: Path) -> dict[str, Any]:
-    if "mean" not in arrays and "std" not in arrays:
+    names = ("mean", "factor", "factor_least")
+    mean, factor, least = (_column(arrays.get(name), f"{path}: {name}") for name in names)
+    if mean is None and factor is None and least is None:
         return {}
-    if "mean" not in arrays or "std" not in arrays:
-        raise InputError(f"{path} has a mean or a std of the inputs, but not both")
-    mean, std = (_column(arrays[name], f"{path}: {name}") for name in ("mean", "std"))
-    if mean is None or std is None:
-        raise ValueError("an array that is there")
-    return {"normalisation": Normalisation(mean, std), "eps_space": "normalised"}
+    if mean is None or factor is None:
+        raise InputError(f"{path} must have a mean and a factor of the inputs, or neither")
+    one = Fraction(1) if least is None else _single(least, f"{path}: factor_least")
+    return {"normalisation": Normalisation(mean, factor, one), "eps_space": "normalised"}
+
+
+def _single(column: RationalMatrix, what: str) -> Fraction:
+    if column.shape != (1, 1):
+        raise InputError(f"{what} is one number")
+    return column[0, 0]
 
 
 def _read_member(member: IO[bytes], size: int, where: str) -> npt.NDArray[Any]:
@@ -180,9 +188,11 @@ def write_network(network: Network, path: Path) -> None:
     names = [name.encode() for name in network.activations if name is not None]
     if names:
         arrays["activations"] = np.array(names)
-    if network.normalisation is not None and network.eps_space == "normalised":
-        arrays["mean"] = _array(network.normalisation.mean, "the mean")[:, 0]
-        arrays["std"] = _array(network.normalisation.std, "the std")[:, 0]
+    if (normalisation := _pending(network)) is not None:
+        arrays["mean"] = _array(normalisation.mean, "the mean")[:, 0]
+        arrays["factor"] = _array(normalisation.factor, "the factors 1/std")[:, 0]
+        if normalisation.least < 1:
+            arrays["factor_least"] = np.array([format_exact(normalisation.least).encode()])
     if network.shape is not None:
         arrays["shape"] = np.array(network.shape, dtype=np.int64)
     if network.folded:
@@ -194,6 +204,16 @@ def write_network(network: Network, path: Path) -> None:
             info = zipfile.ZipInfo(f"{name}.npy", _DATE)
             info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
             archive.writestr(info, made.getvalue())
+
+
+def _pending(network: Network) -> Normalisation | None:
+    """What is left of the normalisation to be done before the first layer."""
+    if network.normalisation is None or network.eps_space == "normalised":
+        return network.normalisation
+    if network.entrance is None:
+        return None
+    ones = RationalMatrix.from_floats(np.ones((network.inputs, 1)))
+    return replace(network.normalisation, factor=ones)  # C·(x - mean): the factors are in the first layer
 
 
 def _array(data: RationalMatrix, what: str) -> npt.NDArray[Any]:

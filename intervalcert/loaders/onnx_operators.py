@@ -124,9 +124,13 @@ class Operators:
             raise InputError(f"a division by what depends on the input; {ADVICE}")
         if not isinstance(a, Flow) and _is_whole(a) and _is_whole(b):
             return _whole_quotient(sizes_of(a, "a division"), sizes_of(b, "a division"))
-        if not isinstance(b, Tensor) or b.is_whole:
-            raise InputError("a division by whole numbers")
-        return self._times(a, b.reciprocal())
+        if isinstance(a, Flow):
+            flow, by = _entrywise(a, b)
+            self._assembly.divide(by)
+            return flow
+        if isinstance(a, Tensor) and isinstance(b, Tensor) and not a.is_whole and not b.is_whole:
+            return a / b
+        raise InputError("a division of or by whole numbers")
 
     def _neg(self, _: Node, values: Values) -> Value:
         (a,) = exactly(values, 1)

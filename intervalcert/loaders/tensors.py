@@ -6,8 +6,11 @@ so that a small file takes neither hours nor all the memory.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -47,14 +50,17 @@ class Budget:
         """So many numbers are stored in the file."""
         self._left += _PER_STORED * entries
 
-    def spend(self, shape: tuple[int, ...], bits: int) -> None:
-        """An array of that shape is to be computed. Raises: InputError if it is too large, or too much after others."""
+    def spend(self, shape: tuple[int, ...], bits: int, times: int = 1) -> None:
+        """An array of that shape is to be computed. Raises: InputError if it is too large, or too much after others.
+
+        times: how much longer it takes than a product.
+        """
         entries = math.prod(shape)
         if entries > MAX_COMPUTED or bits > MAX_LENGTH or entries * bits > MAX_BITS:
             raise InputError(
                 f"constants of shape {list(shape)} and {bits} bits each are too large to be computed exactly"
             )
-        self._left -= entries * -(-bits // 64) * max(1, bits // _LONG)
+        self._left -= entries * -(-bits // 64) * max(1, bits // _LONG) * times
         if self._left < 0:
             raise InputError(
                 f"constants of shape {list(shape)} and {bits} bits each, after all before, are too much to be computed "
@@ -158,22 +164,28 @@ class Tensor:
         self._spend((1,), _bits(p) + _bits(q))
         return self._reduced(a * b, p * q)
 
-    def reciprocal(self) -> Tensor:
-        """Raises: InputError for a zero."""
-        numerators, denominator = self.exact()
-        listed = numerators.ravel().tolist()
-        if not all(listed):
+    def over(self, other: Tensor) -> list[Fraction]:
+        """The quotients, in the order of the entries of both, broadcast. Raises: InputError for a division by zero."""
+        (a, p), (b, q), shape = self._both(other)
+        if not all(b.ravel().tolist()):
             raise InputError("a division by zero")
-        odd = {abs(x) for x in listed}
+        self._budget.spend(shape, _bits(a) + _bits(b) + _bits(p) + _bits(q), times=4)  # greatest common divisors
+        pairs = list(zip(*(np.broadcast_to(x, shape).ravel().tolist() for x in (a, b)), strict=True))
+        known = {(x, y): Fraction(x * q, y * p) for x, y in set(pairs)}
+        return [known[pair] for pair in pairs]
+
+    def __truediv__(self, other: Tensor) -> Tensor:
+        """Each quotient is in lowest terms before there is a common denominator."""
+        quotients = self.over(other)
+        shape = np.broadcast_shapes(self.shape, other.shape)
         common = 1
-        for x in odd:
-            common = math.lcm(common, x)
+        for denominator in {x.denominator for x in quotients}:
+            common = math.lcm(common, denominator)
             self._spend((1,), _bits(common))
-        self._spend(self.shape, _bits(common) + _bits(denominator))
-        divisor = math.gcd(common, denominator)  # all that there is to reduce: the common//x have no divisor in common
-        flat = np.empty(len(listed), dtype=object)
-        flat[:] = [denominator // divisor * (common // x) for x in listed]
-        return Tensor(None, (flat.reshape(self.shape), common // divisor), self._budget)
+        self._spend(shape, _bits(common) + max((_bits(x.numerator) for x in quotients), default=0))
+        flat = np.empty(len(quotients), dtype=object)
+        flat[:] = [x.numerator * (common // x.denominator) for x in quotients]
+        return Tensor(None, (flat.reshape(shape), common), self._budget)
 
     def __matmul__(self, other: Tensor) -> Tensor:
         """Of two matrices."""
@@ -201,7 +213,14 @@ class Tensor:
     def _reduced(self, numerators: Any, denominator: int) -> Tensor:
         """In lowest terms, together: what is a float again is seen to be one."""
         numerators = _objects(numerators)
-        common = math.gcd(denominator, *numerators.ravel().tolist())
+        listed = numerators.ravel().tolist()
+        if denominator & (denominator - 1) == 0:  # a power of two: the lowest bit of any of them
+            union = functools.reduce(operator.or_, listed, denominator)
+            common = union & -union
+        else:
+            if _bits(denominator) > _LONG:
+                self._budget.spend(numerators.shape, _bits(denominator), times=4)
+            common = math.gcd(denominator, *listed)
         if common > 1:
             numerators, denominator = _objects(numerators // common), denominator // common
         return Tensor(None, (numerators, denominator), self._budget)

@@ -30,7 +30,7 @@ from intervalcert.errors import InconclusiveError
 from intervalcert.formats import get_format
 from intervalcert.forward import Evaluator
 from intervalcert.network import Layer, Shrinkage
-from intervalcert.normalisation import Normalisation
+from intervalcert.normalisation import Normalisation, short_factors
 from intervalcert.rational import RationalMatrix
 from intervalcert.sectors import holds_sector, sector_around
 
@@ -325,6 +325,20 @@ def test_bounds_of_unknown_factors_are_audited():
     network = random_network(Random(3))
     for backend in backend_names():
         assert audit(compute_bounds(network, backend), network).confirmed
+
+
+@pytest.mark.parametrize("count", [1, 30, 400])
+def test_factors_are_rounded_away_from_zero_and_only_if_they_are_many(count):
+    """Each is the near one times a number in [least, 1], whatever its sign and size."""
+    random = Random(count)
+    factors = [
+        random.choice([1, -1]) * Fraction(2) ** random.randint(-300, 300) / random.randrange(2**23 + 1, 2**24, 2)
+        for _ in range(count)
+    ]
+    near, least = short_factors(factors)
+    assert (near == factors) == (least == 1) == (count <= 30)
+    assert least >= 1 - Fraction(1, 2**127)
+    assert all(least <= x / y <= 1 for x, y in zip(factors, near, strict=True))
 
 
 @pytest.mark.parametrize("least", [Fraction(0), Fraction(-1, 2), Fraction(3, 2)])

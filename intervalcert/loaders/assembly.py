@@ -145,8 +145,6 @@ class Assembly:
     def _make_room(self) -> None:
         """For factors that are not known exactly: one layer holds them once."""
         if self._least < 1:
-            self._normalise()
-        if self._least < 1:
             self._end("identity")
 
     def _shrink(self) -> None:

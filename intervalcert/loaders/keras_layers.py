@@ -75,7 +75,7 @@ def network_of(layers: Sequence[KerasLayer], store: WeightStore, strip_softmax: 
             f"{chain.softmax} is a softmax at the end, but margins live on the logits before it: say --strip-softmax"
         )
     if strip_softmax and chain.softmax is None:
-        raise InputError("there is no softmax at the end that could be left out: leave --strip-softmax out")
+        raise InputError("there is no softmax at the end to be stripped: leave --strip-softmax out")
     return chain.assembly.network(shape)
 
 

@@ -30,7 +30,7 @@ from intervalcert.errors import InconclusiveError
 from intervalcert.formats import get_format
 from intervalcert.forward import Evaluator
 from intervalcert.network import Layer, Shrinkage
-from intervalcert.normalisation import Normalisation, short_factors
+from intervalcert.normalisation import FACTOR_LEAST, Normalisation, short_factors
 from intervalcert.rational import RationalMatrix
 from intervalcert.sectors import holds_sector, sector_around
 
@@ -285,6 +285,21 @@ def test_where_a_distance_is_measured_around_what_is_not_known(local):
         network = normalised_by_halves(space)
         assert certify_inputs(network, [[3.0, 0.0]], most * (1 - 1e-7), local=local)[0].certified
         assert not certify_inputs(network, [[3.0, 0.0]], most * (1 + 1e-7), local=local)[0].certified
+
+
+@pytest.mark.parametrize("space", ["input", "normalised"])
+def test_local_refinement_finds_as_much_behind_factors_that_are_nearly_known(space):
+    """Its search starts at what enters the first layer: here far from the input, because of the mean."""
+    rng = np.random.default_rng(3)
+    weights, inputs = [rng.normal(size=shape) for shape in ((6, 4), (6, 6), (3, 6))], 50 + rng.normal(size=(40, 4))
+    exactly = Network.from_arrays(weights, mean=50, std=2, eps_space="normalised")
+    nearly = replace(exactly, normalisation=replace(exactly.normalisation, least=FACTOR_LEAST))
+    found = [
+        [verdict.locally for verdict in certify_inputs(network.measured_in(space), inputs, "0.1", local=True)]
+        for network in (exactly, nearly)
+    ]
+    assert found[0] == found[1]
+    assert any(found[0])
 
 
 def test_the_hash_sees_what_enters():

@@ -432,8 +432,9 @@ def _convert(arguments: argparse.Namespace) -> int:
 
     check_output(arguments.output, arguments.model, arguments.biases)
     network = _read(arguments)
+    content = network.measured_in("input").content
     save_model(network, arguments.output)
-    print(network.measured_in("input").content)
+    print(content)
     say(f"wrote {arguments.output}; above is the hash of the network, as inspect shows it")
     return 0
 

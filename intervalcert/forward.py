@@ -20,6 +20,9 @@ from intervalcert.rational import RationalMatrix
 
 __all__ = ["Evaluator", "check_evaluable"]
 
+_Held = tuple[Matrix[Any] | None, Fraction]
+"""A `Shrinkage` on one number system: the offset, and the least factor."""
+
 
 def check_evaluable(network: Network) -> None:
     """Raises: InputError if an activation cannot be evaluated here."""
@@ -40,32 +43,45 @@ class Evaluator:
         self.network, self.backend = network, backend
         layers = zip(network.layers, norms, strict=True)
         self.weights = [backend.matrix(layer.weights).within(norm) for layer, norm in layers]
-        self._biases = [None if layer.bias is None else backend.matrix(layer.bias) for layer in network.layers]
+        self._entrance = self._held(network.entrance)
+        self._columns = [
+            (
+                self._held(layer.before),
+                None if layer.bias is None else backend.matrix(layer.bias),
+                self._held(layer.after),
+            )
+            for layer in network.layers
+        ]
+
+    def _held(self, shrinkage: Shrinkage | None) -> _Held | None:
+        if shrinkage is None:
+            return None
+        return None if shrinkage.offset is None else self.backend.matrix(shrinkage.offset), shrinkage.least
 
     def before_activations(self, inputs: RationalMatrix) -> list[Matrix[Any]]:
         """W·x + b of each layer, the last one the logits; one column per column of `inputs`.
 
         Requires: inputs of the first layer (`Network.entered`). Guarantees: each encloses the exact one.
         """
-        value = self._shrunk(self.backend.matrix(inputs), self.network.entrance)
+        value = self._shrunk(self.backend.matrix(inputs), self._entrance)
         found: list[Matrix[Any]] = []
-        for layer, weights, bias in zip(self.network.layers, self.weights, self._biases, strict=True):
-            value = self._shrunk(weights @ value, layer.before)
+        for layer, weights, (before, bias, after) in zip(self.network.layers, self.weights, self._columns, strict=True):
+            value = self._shrunk(weights @ value, before)
             value = self._moved(value, bias)
             found.append(value)
             if layer.activation is not None and layer.activation.hinges is not None:
                 value = self._bent(value, layer.activation.hinges)
             elif layer.activation is not None and layer.activation.curve is not None:
                 value = self._curved(value, layer.activation.curve)
-            value = self._shrunk(value, layer.after)
+            value = self._shrunk(value, after)
         return found
 
-    def _shrunk(self, value: Matrix[Any], by: Shrinkage | None) -> Matrix[Any]:
+    def _shrunk(self, value: Matrix[Any], by: _Held | None) -> Matrix[Any]:
         """C·(value + offset) for every C."""
         if by is None:
             return value
-        value = self._moved(value, None if by.offset is None else self.backend.matrix(by.offset))
-        return value.times(self.backend.hull(by.least, Fraction(1)))
+        offset, least = by
+        return self._moved(value, offset).times(self.backend.hull(least, Fraction(1)))
 
     def _moved(self, value: Matrix[Any], column: Matrix[Any] | None) -> Matrix[Any]:
         """Every column of `value` plus that one."""

@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from math import gcd, lcm, prod
 from typing import Literal
 
@@ -182,8 +183,8 @@ class Network:
             if (layer.activation is None) != (index == len(self.layers) - 1):
                 raise InputError(f"layer {index}: every layer but the last has an activation, the last has none")
             for shrinkage in filter(None, (layer.before, layer.after)):
-                if layer.activation is None or not 0 < shrinkage.least <= 1:
-                    raise InputError(f"layer {index}: factors in (0, 1] are for layers with an activation")
+                if layer.activation is None or not 0 < shrinkage.least < 1:
+                    raise InputError(f"layer {index}: factors between 0 and 1 are for layers with an activation")
         if self.normalisation is None and self.eps_space != "input":
             raise InputError("the model does not normalise its inputs: distances are those of its inputs (eps space)")
         if self.normalisation is not None and self.normalisation.inputs != self.inputs:
@@ -216,7 +217,7 @@ class Network:
         """
         return _content(self.layers, self.entrance, None if self.eps_space == "input" else self.normalisation)
 
-    @property
+    @cached_property
     def entrance(self) -> Shrinkage | None:
         """What becomes of `entered` inputs before the first layer, if a normalisation has factors not known exactly.
 
@@ -232,7 +233,7 @@ class Network:
     @property
     def is_exact(self) -> bool:
         """Whether all of its numbers are known exactly; else it is proved for all factors of the shrinkages."""
-        return self.entrance is None and all(layer.least_factor == 1 for layer in self.layers)
+        return self.entrance is None and not any(layer.before or layer.after for layer in self.layers)
 
     def entered(self, inputs: RationalMatrix) -> RationalMatrix:
         """What the first layer gets of inputs of the model, one per column; exactly, and before the `entrance`."""
@@ -390,7 +391,8 @@ def _content(
 
     def add_shrinkage(name: str, shrinkage: Shrinkage | None) -> None:
         if shrinkage is not None:
-            add(f"{name} {shrinkage.least}", shrinkage.offset)
+            least = shrinkage.least
+            add(f"{name} {least.numerator:x}/{least.denominator:x}", shrinkage.offset)
 
     if normalisation is not None:
         add("mean", normalisation.mean)

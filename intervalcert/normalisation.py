@@ -13,34 +13,47 @@ from fractions import Fraction
 from math import lcm, prod
 
 from intervalcert.errors import InputError
-from intervalcert.rational import MAX_MATRIX_BITS, RationalMatrix, round_down, round_up
+from intervalcert.rational import MAX_MATRIX_BITS, RationalMatrix, dyadic_value
 
-__all__ = ["FACTOR_BITS", "FACTOR_LEAST", "Normalisation", "short_factors"]
+__all__ = ["FACTOR_BITS", "FACTOR_LEAST", "LONG_DENOMINATOR", "Normalisation", "away_from_zero", "short_factors"]
 
 FACTOR_BITS = 128
 FACTOR_LEAST = 1 - Fraction(1, 2 ** (FACTOR_BITS - 1))
-"""`round_up` and `sqrt_upper` to that many bits give at most 1 + 2^(1-bits) times too much; and 1/(1 + x) > 1 - x."""
+"""`away_from_zero` and `sqrt_upper` give at most 1 + 2^(1-bits) times too much, and 1/(1 + x) > 1 - x."""
 
-_MAX_DENOMINATOR_BITS = 2**11
+LONG_DENOMINATOR = 2**11
+"""Bits of a common denominator that is multiplied into every weight, and so must be no longer."""
+
+_MAX_DENOMINATOR = 2**13
+"""Bits of the denominators of a normalisation: what they are after rounding, for numbers of very different sizes."""
 
 
 def short_factors(factors: Sequence[Fraction]) -> tuple[list[Fraction], Fraction]:
     """(near, least): each factor is the near one times a number in [least, 1].
 
-    They are the same, and least is 1, unless their common denominator is long: it gets into every weight.
+    They are the same, and least is 1, unless their common denominator is long.
     """
     common = 1
     for denominator in {x.denominator for x in factors}:
         common = lcm(common, denominator)
-        if common.bit_length() > _MAX_DENOMINATOR_BITS:
-            of_each = {x: round_up(x, FACTOR_BITS) if x > 0 else round_down(x, FACTOR_BITS) for x in set(factors)}
-            return [of_each[x] for x in factors], FACTOR_LEAST
+        if common.bit_length() > LONG_DENOMINATOR:
+            return [away_from_zero(x.numerator, x.denominator) for x in factors], FACTOR_LEAST
     return list(factors), Fraction(1)
+
+
+def away_from_zero(top: int, bottom: int) -> Fraction:
+    """top/bottom, at most 1 + 2^-127 times too large: a dyadic number, found without common divisors.
+
+    Proof. The exact quotient |top|·2^shift/bottom is at least 2^(bits-1), and rounding up adds less than 1.
+    """
+    shift = FACTOR_BITS + bottom.bit_length() - top.bit_length()
+    mantissa = -(-(abs(top) << max(shift, 0)) // (bottom << max(-shift, 0)))
+    return dyadic_value(mantissa if top > 0 else -mantissa, -shift)
 
 
 @dataclass(frozen=True)
 class Normalisation:
-    """One column of means, one of factors. Invariants: no factor is zero; 0 < least <= 1."""
+    """One column of means, one of factors. Invariants: no factor is zero; 0 < least <= 1; no long denominators."""
 
     mean: RationalMatrix
     factor: RationalMatrix
@@ -53,6 +66,12 @@ class Normalisation:
             raise InputError("a normalisation multiplies with factors 1/std, none of which is zero")
         if not 0 < self.least <= 1:
             raise InputError("a normalisation has factors that are known but for a number in (0, 1]")
+        for name, column in (("means", self.mean), ("factors 1/std", self.factor)):
+            if column.denominator.bit_length() > _MAX_DENOMINATOR:
+                raise InputError(
+                    f"the {name} of the inputs have a common denominator of {column.denominator.bit_length()} bits, "
+                    f"where at most {_MAX_DENOMINATOR} are carried along: write them as decimals or floats"
+                )
 
     @property
     def inputs(self) -> int:
@@ -85,8 +104,8 @@ class Normalisation:
         longest = max(map(int.bit_length, self.factor.numerators.ravel().tolist()))
         if longest * prod(weights.shape) > MAX_MATRIX_BITS:
             raise InputError(
-                "the std of the inputs are of such different sizes that the first layer does not fit into memory as "
-                "exact numbers: measure eps in the normalised space"
+                "the factors 1/std of the inputs are so long, as exact numbers, that the first layer does not fit into "
+                "memory with them: measure eps in the normalised space"
             )
         numerators = weights.numerators * self.factor.numerators.T
         return RationalMatrix(numerators, weights.denominator * self.factor.denominator)

@@ -175,9 +175,12 @@ def network_tables(network: Network, space: EpsSpace) -> Group:
     if network.folded:
         facts.add_row("folded in", ", ".join(network.folded))
     if not network.is_exact:
+        shrinkages = [network.entrance, *(x for layer in network.layers for x in (layer.before, layer.after))]
+        width = 1 - min(shrinkage.least for shrinkage in shrinkages if shrinkage)
         facts.add_row(
             "factors",
-            "roots are no rationals, and long quotients are rounded: what is proved holds for all within 2^-127",
+            f"roots are no rationals, and long quotients are rounded: what is proved holds for all within a part of "
+            f"{decimal_upper(width, 2)}",
         )
     for source in network.sources:
         facts.add_row("sha256", f"{source.sha256}  {source.name}")
@@ -199,6 +202,8 @@ def _normalisation_text(network: Network) -> str:
         return "none"
     columns = (network.normalisation.mean, network.normalisation.factor)
     mean, factor = ([Fraction(x, column.denominator) for x in column.numerators.ravel().tolist()] for column in columns)
+    if network.eps_space == "input":
+        return f"x - mean, mean {_range_text(mean)}; what x is divided by is in the first layer"
     return f"(x - mean)/std, mean {_range_text(mean)}, std {_range_text([1 / x for x in factor])}"
 
 

@@ -273,7 +273,7 @@ def test_roots_first_need_no_matrix():
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, 3])
-@pytest.mark.parametrize("kinds", ["d", "dd", "nd", "dn"])
+@pytest.mark.parametrize("kinds", ["d", "dd", "nd", "dn", "s+", "d+", "s+d", "s+n"])
 @pytest.mark.parametrize("count", [2, 130])
 def test_a_division_by_many_numbers_is_enclosed(count, kinds, place):
     """The common denominator of 130 numbers has some hundred digits; of two it is exact. Roots before it, and after it.
@@ -289,12 +289,14 @@ def test_a_division_by_many_numbers_is_enclosed(count, kinds, place):
     steps = [("affine", some(count, count), None), ("activate", "leaky_relu:1/4"), ("affine", last, None)]
     more = {
         "d": lambda: ("divide", some(count)),
+        "s": lambda: ("scale", some(count)),
+        "+": lambda: ("shift", some(count)),
         "n": lambda: ("normalise", *some(3, count), (random.integers(1, 24, count) / 8).astype(np.float32) ** 2),
     }
     steps[place:place] = [more[kind]() for kind in kinds]
     network = assembled(steps, count)
-    assert network.is_exact == (count == 2 and "n" not in kinds)
-    assert max(layer.weights.denominator for layer in network.measured_in("input").layers).bit_length() < 500
+    assert network.is_exact == ("n" not in kinds and ("d" not in kinds or count == 2))
+    assert max(layer.weights.denominator for layer in network.measured_in("input").layers).bit_length() < 600
     x = [Fraction(random.integers(-8, 9).item(), 8) for _ in range(count)]
     for space in {"input", network.eps_space}:
         measured = network.measured_in(space)
@@ -303,6 +305,27 @@ def test_a_division_by_many_numbers_is_enclosed(count, kinds, place):
         for k, truth in enumerate(carried_out(steps, x)):
             assert Fraction(low[k, 0]) <= truth <= Fraction(high[k, 0])
             assert high[k, 0] - low[k, 0] <= 1e-12 * max(1, abs(truth))
+
+
+def test_a_scaling_by_long_quotients_is_enclosed():
+    """A file may compute 1/std first, and multiply."""
+    random = np.random.default_rng(7)
+    std, mean, weights = random.uniform(0.1, 3, 300), random.normal(size=300), random.normal(size=(2, 300))
+    made = Assembly(300)
+    made.shift(Tensor(-mean))
+    made.scale(Tensor(np.ones(1)) / Tensor(std))
+    made.affine(Tensor(weights), None)
+    network = made.network()
+    assert not network.is_exact
+    x = [Fraction(k, 16) for k in range(300)]
+    truth = carried_out([("shift", -mean), ("divide", std), ("affine", weights, None)], x)
+    for space in ("input", "normalised"):
+        measured = network.measured_in(space)
+        evaluator = Evaluator(measured, [Fraction(2**20)], get_backend("arb", 150))
+        low, high = evaluator.before_activations(measured.entered(column(x)))[-1].ends()
+        for k in range(2):
+            assert Fraction(low[k, 0]) <= truth[k] <= Fraction(high[k, 0])
+            assert high[k, 0] - low[k, 0] < 1e-9
 
 
 # -- the program in floats -------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import csv
 import json
 import subprocess
 import sys
+import time
 import zipfile
 from dataclasses import replace
 from fractions import Fraction
@@ -348,6 +349,10 @@ def write_npz(path, **arrays):
         ({"mean": np.zeros(2)}, "or neither"),
         ({"factor": np.ones(2)}, "or neither"),
         ({"factor_least": np.array([b"1/2"])}, "or neither"),
+        ({"factor": np.ones(2), "factor_least": np.array([b"1/2"])}, "or neither"),
+        ({"mean": np.array([b"1/%d" % x for x in (3**2900, 5**2000)]), "factor": np.ones(2)}, "common denominator"),
+        ({"before_least0": np.array([b"1"]), "before0": np.ones(2)}, "factors"),
+        ({"after_least0": np.array([b"1"]), "after0": np.ones(2)}, "factors"),
         ({"mean": np.zeros(3), "factor": np.ones(3)}, "normalised"),
         ({"mean": np.zeros(2), "factor": np.ones(3)}, "for each input"),
         ({"mean": np.zeros(2), "factor": np.array([1.0, 0.0])}, "zero"),
@@ -511,9 +516,47 @@ def test_a_first_layer_that_would_not_fit_into_memory_is_refused(monkeypatch):
     weights, std = [np.ones((2, 50))], ["1e-900", *["1"] * 48, "1e900"]
     assert Network.from_arrays(weights, std=std).inputs == 50
     monkeypatch.setattr("intervalcert.normalisation.MAX_MATRIX_BITS", 100_000)
-    with pytest.raises(InputError, match="different sizes"):
+    with pytest.raises(InputError, match="so long"):
         Network.from_arrays(weights, std=std)
     assert Network.from_arrays(weights, std=std, eps_space="normalised").inputs == 50
+
+
+def test_long_texts_in_an_archive_are_refused_before_they_take_long(tmp_path, capsys):
+    """One common denominator for all of them would be as long as all together."""
+    random = np.random.default_rng(1)
+    for name, shape in (("mean", 10_000), ("factor", 10_000), ("W0", (2, 10_000)), ("b0", 10_000)):
+        texts = np.array([f"{x}/{y}" for x, y in random.integers(10**7, 10**8, (int(np.prod(shape)), 2))], dtype="S")
+        weights = np.ones((10_000, 1) if name == "b0" else (2, 10_000), dtype=np.float32)
+        arrays = {"W0": weights, name: texts.reshape(shape)}
+        if name in {"mean", "factor"}:
+            arrays = {"mean": np.zeros(10_000), "factor": np.ones(10_000), **arrays}
+        np.savez_compressed(tmp_path / "m.npz", **arrays)
+        start = time.process_time()
+        code, _, err = ran(capsys, "inspect", tmp_path / "m.npz")
+        assert time.process_time() - start < 20
+        assert code == 3
+        assert "exactly" in err
+
+
+@pytest.mark.parametrize("name", ["factor_least", "before_least0", "after_least0"])
+def test_factors_that_are_hardly_known(tmp_path, capsys, name):
+    """The least factor is shown as it is, and may have more digits than Python writes at once."""
+    arrays = {"mean": np.zeros(2), "factor": np.ones(2)} if name == "factor_least" else {}
+    path = write_npz(tmp_path / "m.npz", **arrays, **{name: np.array([b"1*2^-50000"])})
+    code, out, _ = ran(capsys, "inspect", path)
+    assert code == 0
+    assert "within a part of 1" in out
+    assert ran(capsys, "convert", path, tmp_path / "n.npz")[0] == 0
+    assert load_model(tmp_path / "n.npz").content == load_model(path).content
+
+
+def test_numbers_that_are_too_long_are_not_written(tmp_path, capsys):
+    long = RationalMatrix.from_fractions([[Fraction(1, 3**10_000)], [Fraction(1)]])
+    network = Network.from_arrays([np.eye(2), np.eye(2)])
+    network = replace(network, layers=(replace(network.layers[0], bias=long), network.layers[1]))
+    with pytest.raises(InputError, match="too long to be written"):
+        save_model(network, tmp_path / "m.npz")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("count", [20, 3_072])

@@ -327,6 +327,13 @@ def test_a_network_with_unknown_factors_is_written_and_read(tmp_path, space):
     assert load_model(tmp_path / "n.npz", eps_space=space).content == network.content
 
 
+def test_what_was_written_in_the_input_space_has_no_other(tmp_path):
+    """Its factors are in the first layer: what is before that is not the normalised space."""
+    save_model(normalised_by_halves("input"), tmp_path / "m.npz")
+    with pytest.raises(InputError, match="first layer already"):
+        load_model(tmp_path / "m.npz", eps_space="normalised")
+
+
 @pytest.mark.parametrize("network", [cancelling(), normalised_by_halves("input"), normalised_by_halves("normalised")])
 def test_unknown_factors_are_not_deployed(network):
     """Whatever a file says of what was folded into it."""
@@ -356,8 +363,8 @@ def test_factors_are_rounded_away_from_zero_and_only_if_they_are_many(count):
     assert all(least <= x / y <= 1 for x, y in zip(factors, near, strict=True))
 
 
-@pytest.mark.parametrize("least", [Fraction(0), Fraction(-1, 2), Fraction(3, 2)])
-def test_factors_are_positive_and_at_most_one(least):
+@pytest.mark.parametrize("least", [Fraction(0), Fraction(-1, 2), Fraction(1), Fraction(3, 2)])
+def test_factors_are_positive_and_below_one(least):
     made = Network.from_arrays([np.eye(2), np.eye(2)])
     with pytest.raises(InputError, match="factors"):
         replace(made, layers=(replace(made.layers[0], before=Shrinkage(None, least)), made.layers[1]))

@@ -23,7 +23,14 @@ from intervalcert.activations import activation
 from intervalcert.errors import InputError
 from intervalcert.loaders.tensors import MAX_COMPUTED, Budget, Tensor
 from intervalcert.network import MAX_ENTRIES, EpsSpace, Layer, Network, Shrinkage
-from intervalcert.normalisation import FACTOR_BITS, FACTOR_LEAST, Normalisation, short_factors
+from intervalcert.normalisation import (
+    FACTOR_BITS,
+    FACTOR_LEAST,
+    LONG_DENOMINATOR,
+    Normalisation,
+    away_from_zero,
+    short_factors,
+)
 from intervalcert.rational import RationalMatrix, sqrt_upper
 
 __all__ = ["Assembly"]
@@ -81,30 +88,33 @@ class Assembly:
 
     def scale(self, factors: Tensor) -> None:
         """X -> factors·x, entry by entry. Requires: a vector of `width`, or of 1."""
-        # What comes before everything else is the normalisation, as a rule, and shown as such.
-        if self._weights is not None or self._layers:
-            self.note("a scaling")
-        self._stretch(factors)
+        numerators, denominator = factors.exact()
+        if denominator.bit_length() <= LONG_DENOMINATOR:
+            self._note_scaling()
+            self._stretch(factors)
+        else:
+            of_each = {x: away_from_zero(x, denominator) for x in set(numerators.tolist())}
+            self._scale_nearly([of_each[x] for x in numerators.tolist()], FACTOR_LEAST)
 
     def divide(self, by: Tensor) -> None:
-        """X -> x/by, entry by entry. Requires: a vector of `width`, or of 1.
+        """X -> x/by, entry by entry. Requires: a vector of `width`, or of 1."""
+        self._scale_nearly(*short_factors(self._one().over(by)))
 
-        Quotients with a long common denominator are rounded away from zero, as roots are.
-        """
-        if self._weights is not None or self._layers:
-            self.note("a scaling")
-        quotients, least = short_factors(self._one().over(by))
+    def _scale_nearly(self, near: list[Fraction], least: Fraction) -> None:
+        """By factors that are these, times numbers in [least, 1]."""
+        self._note_scaling()
         if least < 1:
             self._make_room()
             self._shrink()
-        self._stretch(self._factors(quotients))
+        self._stretch(Tensor.of_fractions(near, (len(near),), self.budget))
+
+    def _note_scaling(self) -> None:
+        """What comes before everything else is the normalisation, as a rule, and shown as such."""
+        if self._weights is not None or self._layers:
+            self.note("a scaling")
 
     def _one(self) -> Tensor:
         return Tensor(np.ones(1, dtype=np.int64), budget=self.budget)
-
-    def _factors(self, values: list[Fraction]) -> Tensor:
-        column = RationalMatrix.from_fractions([values])
-        return Tensor(None, (column.numerators.ravel(), column.denominator), self.budget)
 
     def _stretch(self, factors: Tensor) -> None:
         self._scale = factors if self._scale is None else self._scale * factors
@@ -135,11 +145,13 @@ class Assembly:
             raise InputError("a variance (with epsilon) that is not positive: there is no root of it")
         self.note("batch normalisation")
         of_each = {x: sqrt_upper(1 / x, FACTOR_BITS) for x in set(squares)}
-        self._make_room()
+        is_exact = all(root * root * x == 1 for x, root in of_each.items())
+        if not is_exact:
+            self._make_room()
         self._move(-mean)
-        if any(root * root * x != 1 for x, root in of_each.items()):
+        if not is_exact:
             self._shrink()
-        self._stretch(gamma * self._factors([of_each[x] for x in squares]))
+        self._stretch(gamma * Tensor.of_fractions([of_each[x] for x in squares], (len(squares),), self.budget))
         self._move(beta)
 
     def _make_room(self) -> None:
@@ -186,7 +198,8 @@ class Assembly:
     def _normalise(self) -> None:
         """What is pending becomes the normalisation, if it comes before everything else and no input is lost in it.
 
-        C·(scale·x + offset) = scale·C·(x - mean) with mean = -offset/scale; the shift is left to the first layer.
+        C·(scale·x + offset) = scale·C·(x - mean) with mean = -offset/scale; the shift is left to the first layer. If C
+        is 1, the shift may be in the mean as well, and is if that makes no long numbers.
         """
         if self._layers or self._normalisation is not None or self._weights is not None:
             return
@@ -196,14 +209,19 @@ class Assembly:
         factor = one if self._scale is None else self._scale
         if not all(factor.exact()[0].tolist()):
             return
-        least, (moved, left) = self._least, (self._offset, self._shift)
+        least, offset, shift = self._least, self._offset, self._shift
         if least == 1:
-            moved, left = self._shift, None
-        mean = one - one if moved is None else -(moved / factor)
-        means, factors = (x.broadcast((self.width,)).column() for x in (mean, factor))
-        self._normalisation = Normalisation(means, factors, least)
+            offset, shift = shift, None
+        means = [Fraction(0)] if offset is None else (-offset).over(factor)
+        if short_factors(means)[1] < 1:
+            if least < 1:
+                return
+            means, shift = [Fraction(0)], offset
+        mean = Tensor.of_fractions(means, (len(means),), self.budget)
+        in_full = [x.broadcast((self.width,)).column() for x in (mean, factor)]
+        self._normalisation = Normalisation(in_full[0], in_full[1], least)
         self._begin()
-        self._shift = left
+        self._shift = shift
 
     def _end(self, name: str | None) -> None:
         """What is pending becomes a layer with that activation."""

@@ -2,9 +2,9 @@
 
 W0, W1, … (outputs x inputs) and b0, b1, …; everything else may be missing: ``activations``, a name between any two
 layers; ``mean`` and ``factor`` (1/std) of the inputs, ``factor_least`` if the factors are not known exactly
-(`normalisation`); ``before0``, ``before_least0``, ``after0``, ``after_least0``, … of layers with such factors
-(`network.Shrinkage`); ``shape`` of an input; ``folded``, names of what was no layer. Numbers that are no floats are
-written as texts: ``1/3``, ``5*2^-200``.
+(`normalisation`; without ``factor`` they are in the first layer already); ``before0``, ``before_least0``, ``after0``,
+``after_least0``, … of layers with such factors (`network.Shrinkage`); ``shape`` of an input; ``folded``, names of what
+was no layer. Numbers that are no floats are written as texts: ``1/3``, ``5*2^-200``.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from intervalcert.files import atomic_writer
 from intervalcert.loaders.archives import open_archive
 from intervalcert.loaders.interface import Hints, Reading
 from intervalcert.loaders.numpy_files import MAX_TEXT, array_header, check_size
+from intervalcert.loaders.tensors import Budget, Tensor
 from intervalcert.loaders.text import read_biases
 from intervalcert.network import Network, Shrinkage, exact_bias, exact_matrix
 from intervalcert.normalisation import Normalisation
@@ -37,6 +38,9 @@ _MEMBER = re.compile(
     r"(?:(W|b|(?:before|after)(?:_least)?)(0|[1-9]\d{0,3})|activations|mean|factor(?:_least)?|shape|folded)\.npy"
 )
 _DATE = (1980, 1, 1, 0, 0, 0)
+
+_MAX_BITS = 14_000
+"""Of integers that Python writes in digits."""
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -88,7 +92,7 @@ def _network(arrays: Arrays, path: Path, hints: Hints) -> Network:
             for i, layer in enumerate(network.layers)
         ),
         sources=(),
-        **_normalised(arrays, path),
+        **_normalised(arrays, path, network.inputs),
         shape=None if shape is None else tuple(_sizes(shape, f"{path}: shape")),
         folded=tuple(_texts(arrays["folded"], f"{path}: folded")) if "folded" in arrays else (),
     )
@@ -104,15 +108,22 @@ def _shrinkage(name: str, index: int, arrays: Arrays, path: Path) -> Shrinkage |
     return Shrinkage(offset, _single(least, f"{path}: {name}_least{index}"))
 
 
-def _normalised(arrays: Arrays, path: Path) -> dict[str, Any]:
+def _normalised(arrays: Arrays, path: Path, inputs: int) -> dict[str, Any]:
+    """Without ``factor`` the factors are in the first layer, and distances are those of the inputs."""
     names = ("mean", "factor", "factor_least")
     mean, factor, least = (_column(arrays.get(name), f"{path}: {name}") for name in names)
     if mean is None and factor is None and least is None:
         return {}
-    if mean is None or factor is None:
+    if mean is None or (factor is None and least is None):
         raise InputError(f"{path} must have a mean and a factor of the inputs, or neither")
-    one = Fraction(1) if least is None else _single(least, f"{path}: factor_least")
-    return {"normalisation": Normalisation(mean, factor, one), "eps_space": "normalised"}
+    known = Fraction(1) if least is None else _single(least, f"{path}: factor_least")
+    if factor is not None:
+        return {"normalisation": Normalisation(mean, factor, known), "eps_space": "normalised"}
+    return {"normalisation": Normalisation(mean, _ones(inputs), known)}
+
+
+def _ones(count: int) -> RationalMatrix:
+    return RationalMatrix.from_floats(np.ones((count, 1)))
 
 
 def _single(column: RationalMatrix, what: str) -> Fraction:
@@ -152,8 +163,10 @@ def _exact(array: npt.NDArray[Any], where: str) -> RationalMatrix:
     if array.ndim != 2:
         raise InputError(f"{where}: an array of shape {array.shape} where a non-empty matrix is expected")
     try:
-        rows = [[parse_rational(item.decode("ascii")) for item in row] for row in array.tolist()]
-        return RationalMatrix.from_fractions(rows)
+        values = [parse_rational(item.decode("ascii")) for item in array.ravel().tolist()]
+        budget = Budget()
+        budget.earn(array.size)
+        return Tensor.of_fractions(values, array.shape, budget).matrix()
     except (InputError, UnicodeDecodeError) as error:
         raise InputError(f"{where}: {error}") from None
 
@@ -188,10 +201,12 @@ def write_network(network: Network, path: Path) -> None:
     names = [name.encode() for name in network.activations if name is not None]
     if names:
         arrays["activations"] = np.array(names)
-    if (normalisation := _pending(network)) is not None:
+    normalisation = network.normalisation
+    if normalisation is not None and (network.eps_space == "normalised" or network.entrance is not None):
         arrays["mean"] = _array(normalisation.mean, "the mean")[:, 0]
-        arrays["factor"] = _array(normalisation.factor, "the factors 1/std")[:, 0]
-        if normalisation.least < 1:
+        if network.eps_space == "normalised":
+            arrays["factor"] = _array(normalisation.factor, "the factors 1/std")[:, 0]
+        if network.entrance is not None:
             arrays["factor_least"] = np.array([format_exact(normalisation.least).encode()])
     if network.shape is not None:
         arrays["shape"] = np.array(network.shape, dtype=np.int64)
@@ -206,16 +221,6 @@ def write_network(network: Network, path: Path) -> None:
             archive.writestr(info, made.getvalue())
 
 
-def _pending(network: Network) -> Normalisation | None:
-    """What is left of the normalisation to be done before the first layer."""
-    if network.normalisation is None or network.eps_space == "normalised":
-        return network.normalisation
-    if network.entrance is None:
-        return None
-    ones = RationalMatrix.from_floats(np.ones((network.inputs, 1)))
-    return replace(network.normalisation, factor=ones)  # C·(x - mean): the factors are in the first layer
-
-
 def _array(data: RationalMatrix, what: str) -> npt.NDArray[Any]:
     """The smallest type of floats that holds all the numbers exactly, else texts."""
     values = data.as_floats()
@@ -225,17 +230,17 @@ def _array(data: RationalMatrix, what: str) -> npt.NDArray[Any]:
                 if np.array_equal(values.astype(kind).astype(np.float64), values):
                     return values.astype(kind)
         return values
-    rows, columns = data.shape
-    texts = [[format_exact(data[i, j]).encode() for j in range(columns)] for i in range(rows)]
-    longest = max(len(text) for row in texts for text in row)
-    if longest > MAX_TEXT or not _is_readable(texts, data):
-        raise InputError(f"{what} are rationals of up to {longest} characters, too long to be written")
-    return np.array(texts)
+    of_each = {x: _text(Fraction(x, data.denominator), what) for x in set(data.numerators.ravel().tolist())}
+    return np.array([[of_each[x] for x in row] for row in data.numerators.tolist()])
 
 
-def _is_readable(texts: list[list[bytes]], data: RationalMatrix) -> bool:
-    try:
-        found = [[parse_rational(text.decode()) for text in row] for row in texts]
-    except InputError:
-        return False
-    return all(x == data[i, j] for i, row in enumerate(found) for j, x in enumerate(row))
+def _text(x: Fraction, what: str) -> bytes:
+    """As `read` reads it."""
+    if max(x.numerator.bit_length(), x.denominator.bit_length()) < _MAX_BITS:
+        text = format_exact(x)
+        try:
+            if len(text) <= MAX_TEXT and parse_rational(text) == x:
+                return text.encode()
+        except InputError:
+            pass
+    raise InputError(f"{what} are rationals that are too long to be written")

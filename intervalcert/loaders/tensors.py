@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -169,7 +169,7 @@ class Tensor:
         (a, p), (b, q), shape = self._both(other)
         if not all(b.ravel().tolist()):
             raise InputError("a division by zero")
-        self._budget.spend(shape, _bits(a) + _bits(b) + _bits(p) + _bits(q), times=4)  # greatest common divisors
+        self._spend(shape, _bits(a) + _bits(b) + _bits(p) + _bits(q), times=4)  # greatest common divisors
         pairs = list(zip(*(np.broadcast_to(x, shape).ravel().tolist() for x in (a, b)), strict=True))
         known = {(x, y): Fraction(x * q, y * p) for x, y in set(pairs)}
         return [known[pair] for pair in pairs]
@@ -177,15 +177,7 @@ class Tensor:
     def __truediv__(self, other: Tensor) -> Tensor:
         """Each quotient is in lowest terms before there is a common denominator."""
         quotients = self.over(other)
-        shape = np.broadcast_shapes(self.shape, other.shape)
-        common = 1
-        for denominator in {x.denominator for x in quotients}:
-            common = math.lcm(common, denominator)
-            self._spend((1,), _bits(common))
-        self._spend(shape, _bits(common) + max((_bits(x.numerator) for x in quotients), default=0))
-        flat = np.empty(len(quotients), dtype=object)
-        flat[:] = [x.numerator * (common // x.denominator) for x in quotients]
-        return Tensor(None, (flat.reshape(shape), common), self._budget)
+        return Tensor.of_fractions(quotients, np.broadcast_shapes(self.shape, other.shape), self._budget)
 
     def __matmul__(self, other: Tensor) -> Tensor:
         """Of two matrices."""
@@ -206,9 +198,9 @@ class Tensor:
         self._spend(shape, 1)
         return self.exact(), other.exact(), shape
 
-    def _spend(self, shape: tuple[int, ...], bits: int) -> None:
+    def _spend(self, shape: tuple[int, ...], bits: int, times: int = 1) -> None:
         """Raises: InputError for what would be too large."""
-        self._budget.spend(shape, bits)
+        self._budget.spend(shape, bits, times)
 
     def _reduced(self, numerators: Any, denominator: int) -> Tensor:
         """In lowest terms, together: what is a float again is seen to be one."""
@@ -219,7 +211,7 @@ class Tensor:
             common = union & -union
         else:
             if _bits(denominator) > _LONG:
-                self._budget.spend(numerators.shape, _bits(denominator), times=4)
+                self._spend(numerators.shape, _bits(denominator), times=4)
             common = math.gcd(denominator, *listed)
         if common > 1:
             numerators, denominator = _objects(numerators // common), denominator // common
@@ -236,6 +228,18 @@ class Tensor:
     def column(self) -> RationalMatrix:
         """All entries, in their order, as one column."""
         return self.reshaped((self.size, 1)).matrix()
+
+    @staticmethod
+    def of_fractions(values: Sequence[Fraction], shape: tuple[int, ...], budget: Budget) -> Tensor:
+        """Over one common denominator, as long as the budget allows. Requires: as many as the shape has entries."""
+        common = 1
+        for denominator in {x.denominator for x in values}:
+            common = math.lcm(common, denominator)
+            budget.spend((1,), _bits(common))
+        budget.spend(shape, _bits(common) + max((_bits(x.numerator) for x in values), default=0))
+        flat = np.empty(len(values), dtype=object)
+        flat[:] = [x.numerator * (common // x.denominator) for x in values]
+        return Tensor(None, (flat.reshape(shape), common), budget)
 
     @staticmethod
     def of_matrix(data: RationalMatrix) -> Tensor:

@@ -184,7 +184,7 @@ class Network:
                 raise InputError(f"layer {index}: every layer but the last has an activation, the last has none")
             for shrinkage in filter(None, (layer.before, layer.after)):
                 if layer.activation is None or not 0 < shrinkage.least < 1:
-                    raise InputError(f"layer {index}: factors between 0 and 1 are for layers with an activation")
+                    raise InputError(f"layer {index}: unknown factors are between 0 and 1, and the last layer has none")
         if self.normalisation is None and self.eps_space != "input":
             raise InputError("the model does not normalise its inputs: distances are those of its inputs (eps space)")
         if self.normalisation is not None and self.normalisation.inputs != self.inputs:

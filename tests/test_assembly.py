@@ -297,6 +297,8 @@ def test_a_division_by_many_numbers_is_enclosed(count, kinds, place):
     network = assembled(steps, count)
     assert network.is_exact == ("n" not in kinds and ("d" not in kinds or count == 2))
     assert max(layer.weights.denominator for layer in network.measured_in("input").layers).bit_length() < 600
+    if network.normalisation is not None:
+        assert network.normalisation.mean.denominator.bit_length() < 600
     x = [Fraction(random.integers(-8, 9).item(), 8) for _ in range(count)]
     for space in {"input", network.eps_space}:
         measured = network.measured_in(space)

@@ -521,6 +521,27 @@ def test_a_first_layer_that_would_not_fit_into_memory_is_refused(monkeypatch):
     assert Network.from_arrays(weights, std=std, eps_space="normalised").inputs == 50
 
 
+def test_a_network_without_a_hash_is_not_converted(tmp_path, capsys, monkeypatch):
+    """The hash is that of the input space, where it does not fit into memory."""
+    save_model(Network.from_arrays([np.eye(2)], std=["1e-300", "1"], eps_space="normalised"), tmp_path / "m.npz")
+    monkeypatch.setattr("intervalcert.normalisation.MAX_MATRIX_BITS", 1_000)
+    code, out, err = ran(capsys, "convert", tmp_path / "m.npz", tmp_path / "n.npz")
+    assert (code, out) == (3, "")
+    assert "so long" in err
+    assert not (tmp_path / "n.npz").exists()
+
+
+def test_inspect_knows_that_factors_are_in_the_first_layer(tmp_path, capsys):
+    rng = np.random.default_rng(2)
+    network = Network.from_arrays([rng.normal(size=(2, 300))], mean=1.5, std=rng.uniform(1, 2, 300))
+    assert not network.is_exact
+    save_model(network, tmp_path / "m.npz")
+    code, out, _ = ran(capsys, "inspect", tmp_path / "m.npz")
+    assert code == 0
+    assert "x - mean, mean 1.5; what x is divided by is in the first layer" in out
+    assert network.content in out
+
+
 def test_long_texts_in_an_archive_are_refused_before_they_take_long(tmp_path, capsys):
     """One common denominator for all of them would be as long as all together."""
     random = np.random.default_rng(1)

@@ -164,9 +164,7 @@ def _exact(array: npt.NDArray[Any], where: str) -> RationalMatrix:
         raise InputError(f"{where}: an array of shape {array.shape} where a non-empty matrix is expected")
     try:
         values = [parse_rational(item.decode("ascii")) for item in array.ravel().tolist()]
-        budget = Budget()
-        budget.earn(array.size)
-        return Tensor.of_fractions(values, array.shape, budget).matrix()
+        return Tensor.of_fractions(values, array.shape, Budget()).matrix()
     except (InputError, UnicodeDecodeError) as error:
         raise InputError(f"{where}: {error}") from None
 

@@ -350,6 +350,7 @@ def write_npz(path, **arrays):
         ({"factor": np.ones(2)}, "or neither"),
         ({"factor_least": np.array([b"1/2"])}, "or neither"),
         ({"factor": np.ones(2), "factor_least": np.array([b"1/2"])}, "or neither"),
+        ({"mean": np.ones(2), "factor_least": np.array([b"1"])}, "or neither"),
         ({"mean": np.array([b"1/%d" % x for x in (3**2900, 5**2000)]), "factor": np.ones(2)}, "common denominator"),
         ({"before_least0": np.array([b"1"]), "before0": np.ones(2)}, "factors"),
         ({"after_least0": np.array([b"1"]), "after0": np.ones(2)}, "factors"),

@@ -114,9 +114,9 @@ def _normalised(arrays: Arrays, path: Path, inputs: int) -> dict[str, Any]:
     mean, factor, least = (_column(arrays.get(name), f"{path}: {name}") for name in names)
     if mean is None and factor is None and least is None:
         return {}
-    if mean is None or (factor is None and least is None):
-        raise InputError(f"{path} must have a mean and a factor of the inputs, or neither")
     known = Fraction(1) if least is None else _single(least, f"{path}: factor_least")
+    if mean is None or (factor is None and known == 1):
+        raise InputError(f"{path} must have a mean and a factor of the inputs, or neither")
     if factor is not None:
         return {"normalisation": Normalisation(mean, factor, known), "eps_space": "normalised"}
     return {"normalisation": Normalisation(mean, _ones(inputs), known)}

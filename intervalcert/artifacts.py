@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from intervalcert.activations import activation
-from intervalcert.errors import InputError, SoundnessError
-from intervalcert.files import MAX_FILE_BYTES, atomic_writer, read_text
+from intervalcert.errors import InputError, SoundnessError, about
+from intervalcert.files import MAX_FILE_BYTES, atomic_writer, parse_json, read_text
 from intervalcert.layerwise import METHODS, LayerBound
 from intervalcert.lipschitz import MARGIN_METHODS, MAX_EFFORT, MarginMethod, Margins, NetworkBounds
 from intervalcert.network import EPS_SPACES, EpsSpace, Network, Source
@@ -176,30 +176,17 @@ def load_bounds(path: str | Path) -> Bounds:
     path = Path(path)
     text = read_text(path)
     try:
-        data = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
+        data = parse_json(text)
+    except ValueError as error:
         raise InputError(f"{path} is not a complete bounds file: {error}") from None
     try:
-        return _from_json(data)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        with about(str(path)):
+            return _from_json(data)
     except SoundnessError as error:
         raise InputError(f"{path} contradicts itself: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise InputError(f"{path} is not a bounds file of version {FORMAT_VERSION}: {what}") from None
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys are all different: a second value of a name could hide from a reader what is used."""
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise ValueError("an object names the same key twice")
-    return result
 
 
 def _from_json(data: Any) -> Bounds:
@@ -377,10 +364,8 @@ def _multipliers(rows: Any, layers: tuple[LayerBound, ...]) -> tuple[tuple[Fract
 
 def _bound(exact: Any, decimal: Any, people: Callable[[Fraction], str], where: str) -> Fraction:
     """The exact value, after checking that the decimal beside it says the same."""
-    try:
+    with about(where):
         value = parse_rational(_typed(exact, str, where))
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
     if value < 0:
         raise InputError(f"{where}: a bound must not be negative")
     if people(value) != decimal:

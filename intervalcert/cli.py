@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from intervalcert.errors import InconclusiveError, InputError, IntervalcertError, SoundnessError, UsageError
+from intervalcert.errors import InconclusiveError, InputError, IntervalcertError, SoundnessError, UsageError, about
 from intervalcert.options import check_sources, parsed
 from intervalcert.progress import is_watched, layer_progress, row_progress, say
 
@@ -281,10 +281,8 @@ def _number(text: str | None, what: str) -> Fraction | None:
 
     if text is None:
         return None
-    try:
+    with about(what):
         return parse_rational(text)
-    except InputError as error:
-        raise InputError(f"{what}: {error}") from None
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:

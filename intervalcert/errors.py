@@ -16,6 +16,9 @@ a comparison of two sets that overlap, or an operation whose result no bounded s
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 __all__ = [
     "InconclusiveError",
     "InputError",
@@ -24,6 +27,7 @@ __all__ = [
     "UnboundedError",
     "UndecidedError",
     "UsageError",
+    "about",
 ]
 
 
@@ -53,3 +57,12 @@ class UndecidedError(InconclusiveError):
 
 class UnboundedError(InconclusiveError):
     """No bounded set encloses the result (a division by a set that contains zero, say)."""
+
+
+@contextlib.contextmanager
+def about(what: str) -> Iterator[None]:
+    """What is refused within says what it is about."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{what}: {error}") from None

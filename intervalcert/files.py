@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from intervalcert.errors import InputError, UsageError
 
@@ -18,6 +19,7 @@ __all__ = [
     "atomic_writer",
     "check_output",
     "open_input",
+    "parse_json",
     "read_limited",
     "read_text",
     "sha256_of",
@@ -75,6 +77,32 @@ def read_text(path: Path) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not a text file (byte {error.start} is not UTF-8)") from None
+
+
+def parse_json(data: str | bytes) -> Any:
+    """JSON that can be read in one way only: UTF-8, no key twice in an object, finite numbers.
+
+    Raises: ValueError.
+    """
+    try:
+        text = data if isinstance(data, str) else data.decode("utf-8")
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys are all different: a second value of a name could hide from a reader what is used."""
+    made: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in made:
+            raise ValueError(f"the key {key[:80]!r} occurs twice in one object")
+        made[key] = value
+    return made
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"it contains {name}; every number must be finite")
 
 
 def stamp_of(path: Path) -> Stamp:

@@ -15,7 +15,15 @@ from math import lcm, prod
 from intervalcert.errors import InputError
 from intervalcert.rational import MAX_MATRIX_BITS, RationalMatrix, dyadic_value
 
-__all__ = ["FACTOR_BITS", "FACTOR_LEAST", "LONG_DENOMINATOR", "Normalisation", "away_from_zero", "short_factors"]
+__all__ = [
+    "FACTOR_BITS",
+    "FACTOR_LEAST",
+    "LONG_DENOMINATOR",
+    "Normalisation",
+    "are_long",
+    "away_from_zero",
+    "short_factors",
+]
 
 FACTOR_BITS = 128
 FACTOR_LEAST = 1 - Fraction(1, 2 ** (FACTOR_BITS - 1))
@@ -28,16 +36,20 @@ _MAX_DENOMINATOR = 2**13
 """Bits of the denominators of a normalisation: what they are after rounding, for numbers of very different sizes."""
 
 
-def short_factors(factors: Sequence[Fraction]) -> tuple[list[Fraction], Fraction]:
-    """(near, least): each factor is the near one times a number in [least, 1].
-
-    They are the same, and least is 1, unless their common denominator is long.
-    """
+def are_long(values: Sequence[Fraction]) -> bool:
+    """Whether their common denominator is."""
     common = 1
-    for denominator in {x.denominator for x in factors}:
+    for denominator in {x.denominator for x in values}:
         common = lcm(common, denominator)
         if common.bit_length() > LONG_DENOMINATOR:
-            return [away_from_zero(x.numerator, x.denominator) for x in factors], FACTOR_LEAST
+            return True
+    return False
+
+
+def short_factors(factors: Sequence[Fraction]) -> tuple[list[Fraction], Fraction]:
+    """(near, least): each factor is the near one times a number in [least, 1]; the same and 1, unless they are long."""
+    if are_long(factors):
+        return [away_from_zero(x.numerator, x.denominator) for x in factors], FACTOR_LEAST
     return list(factors), Fraction(1)
 
 

@@ -446,10 +446,10 @@ JSONS = {
     "two documents": (TEXT.encode() * 2, "config.json is not JSON"),
     "no UTF-8": (TEXT.encode("utf-16"), "config.json is not JSON"),
     "a mark of bytes": (b"\xef\xbb\xbf" + TEXT.encode(), "config.json is not JSON"),
-    "a key twice": (TEXT.replace('"units": 3', '"units": 4, "units": 3').encode(), "two values for the same key"),
+    "a key twice": (TEXT.replace('"units": 3', '"units": 4, "units": 3').encode(), "the key 'units' occurs twice"),
     "a key twice, spelled": (
         TEXT.replace('"units": 3', '"un\\u0069ts": 4, "units": 3').encode(),
-        "two values for the s",
+        "the key 'units' occurs twice",
     ),
     "NaN": (TEXT.replace('"units": 3', '"units": NaN').encode(), "contains NaN"),
     "infinite": (TEXT.replace('"units": 3', '"units": -Infinity').encode(), "contains -Infinity"),

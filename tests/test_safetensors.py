@@ -367,7 +367,7 @@ def test_the_header_of_those_is_read_if_it_is_right(tmp_path):
 def test_a_name_that_occurs_twice_is_refused(tmp_path, header):
     """The package takes the last of two."""
     entry = json.dumps(ENTRY).encode()
-    with pytest.raises(InputError, match="a name occurs twice"):
+    with pytest.raises(InputError, match="the key 'weight' occurs twice"):
         load_model(raw(tmp_path / "m.safetensors", header % (entry, entry), bytes(16)))
 
 

@@ -28,6 +28,7 @@ from intervalcert.normalisation import (
     FACTOR_LEAST,
     LONG_DENOMINATOR,
     Normalisation,
+    are_long,
     away_from_zero,
     short_factors,
 )
@@ -213,7 +214,7 @@ class Assembly:
         if least == 1:
             offset, shift = shift, None
         means = [Fraction(0)] if offset is None else (-offset).over(factor)
-        if short_factors(means)[1] < 1:
+        if are_long(means):
             if least < 1:
                 return
             means, shift = [Fraction(0)], offset

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from intervalcert.errors import InputError
+from intervalcert.errors import InputError, about
 from intervalcert.loaders.keras_kinds import ACTIVATION_LAYERS, KINDS, OF_ALL
-from intervalcert.loaders.keras_values import DTYPES, about, mapping, sequence, shown
+from intervalcert.loaders.keras_values import DTYPES, mapping, sequence, shown
 
 __all__ = ["KerasLayer", "layers_of"]
 

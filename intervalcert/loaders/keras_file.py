@@ -6,11 +6,11 @@ hang together in `keras_config`, the weights in `keras_weights`, what they compu
 
 from __future__ import annotations
 
-import json
 import zipfile
 from pathlib import Path
 
 from intervalcert.errors import InputError
+from intervalcert.files import parse_json
 from intervalcert.loaders.archives import MAX_UNPACKED_BYTES, open_archive
 from intervalcert.loaders.interface import Hints, Reading, needed
 from intervalcert.loaders.keras_config import layers_of
@@ -58,22 +58,11 @@ def _unpacked(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
 
 
 def _parsed(archive: zipfile.ZipFile, name: str) -> object:
-    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        made = dict(pairs)
-        if len(made) < len(pairs):
-            raise InputError(f"{name} has two values for the same key, beside {shown(next(iter(made)))}")
-        return made
-
-    def refuse(constant: str) -> object:
-        raise InputError(f"{name} contains {constant}; every number must be finite")
-
     data = _unpacked(archive, name, MAX_JSON_BYTES)
     try:
-        return json.loads(data.decode("utf-8"), object_pairs_hook=unique, parse_constant=refuse)
-    except ValueError as error:  # also no UTF-8, and integers of too many digits
+        return parse_json(data)
+    except ValueError as error:  # also integers of too many digits
         raise InputError(f"{name} is not JSON: {str(error).partition('.')[0]}") from None
-    except RecursionError:
-        raise InputError(f"{name} is nested too deeply") from None
 
 
 def _check_version(metadata: object) -> None:

@@ -14,12 +14,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from intervalcert.errors import InputError
+from intervalcert.errors import InputError, about
 from intervalcert.loaders.assembly import Assembly
 from intervalcert.loaders.keras_config import KerasLayer
 from intervalcert.loaders.keras_values import (
     Array,
-    about,
     array,
     flag,
     number,
@@ -33,7 +32,6 @@ from intervalcert.loaders.keras_values import (
 from intervalcert.loaders.keras_weights import Wanted, WeightStore
 from intervalcert.loaders.tensors import Tensor
 from intervalcert.network import MAX_ENTRIES, Network
-from intervalcert.rational import RationalMatrix
 
 __all__ = ["network_of"]
 
@@ -156,6 +154,10 @@ class _Chain:
         self.softmax = layer.where
         self.assembly.note("a softmax")  # in floats it can make two classes equal
 
+    def _tensor(self, values: Array, what: str) -> Tensor:
+        with about(what):
+            return self.assembly.tensor(values)
+
     # Each of these is one class of layers.
 
     def identity(self, layer: KerasLayer) -> None:
@@ -174,8 +176,8 @@ class _Chain:
         if flag(layer.config["use_bias"], "use_bias"):
             wanted.append(("bias", (units,), kind))
         kernel, *bias = self.store.arrays(layer, wanted)
-        weights = _tensor(kernel, "its kernel").transposed((1, 0))
-        self.assembly.affine(weights, _tensor(bias[0], "its bias") if bias else None)
+        weights = self._tensor(kernel, "its kernel").transposed((1, 0))
+        self.assembly.affine(weights, self._tensor(bias[0], "its bias") if bias else None)
         self.shape = (*self.shape[:-1], units)
         self._activate(layer)
 
@@ -231,14 +233,14 @@ class _Chain:
             if values.ndim > len(self.shape):
                 raise InputError(f"{key} has the shape {list(values.shape)}, but an input has {list(self.shape)}")
             with about(key):
-                act(self._spread(Tensor(values)))
+                act(self._spread(self.assembly.tensor(values)))
 
     def normalization(self, layer: KerasLayer) -> None:
         """(x - mean)/max(sqrt(variance), 1e-7), and the maximum is the root of max(variance, 1e-14)."""
         kept = self._kept_axes(layer.config["axis"])
         sizes = tuple(self.shape[axis - 1] for axis in kept)
         mean, variance = self._statistics(layer, sizes)
-        exact = [_tensor(mean, "its mean"), _tensor(variance, "its variance")]
+        exact = [self._tensor(mean, "its mean"), self._tensor(variance, "its variance")]
         if (variance < 0).any():
             raise InputError("a variance below zero")
         squares = [Fraction(x) for x in variance.astype(np.float64).ravel().tolist()]
@@ -248,10 +250,10 @@ class _Chain:
             if least[0] != least[1]:
                 raise InputError(f"a variance below {_LEAST_STD}² in a layer of {layer.dtype}: use float32")
             raised = [max(square, Fraction(least[0]) ** 2) for square in squares]
-            exact[1] = Tensor.of_matrix(RationalMatrix.from_fractions([raised])).reshaped(variance.shape)
+            exact[1] = Tensor.of_fractions(raised, variance.shape, self.assembly.budget)
         aligned = None if mean.ndim == 0 else tuple(n if i + 1 in kept else 1 for i, n in enumerate(self.shape))
         placed = [self._spread(x, aligned) for x in exact]
-        one = self._spread(Tensor(np.array(1)))
+        one = self._spread(self.assembly.tensor(np.array(1)))
         self.assembly.batch_normalise(one, one - one, *placed)
 
     def _kept_axes(self, value: object) -> list[int]:
@@ -288,12 +290,12 @@ class _Chain:
         names = [name for name, has in zip(("gamma", "beta"), flags, strict=True) if has]
         names += ["moving_mean", "moving_variance"]
         arrays = self.store.arrays(layer, [(name, self.shape[-1:], layer.dtype.name) for name in names])
-        found = {name: _tensor(values, f"its {name}") for name, values in zip(names, arrays, strict=True)}
+        found = {name: self._tensor(values, f"its {name}") for name, values in zip(names, arrays, strict=True)}
         with np.errstate(over="ignore", under="ignore"):
             computed = np.promote_types(layer.dtype, np.float32)
             epsilon = np.array([number(layer.config["epsilon"], "epsilon")]).astype(computed)
-        found["moving_variance"] += _tensor(epsilon, "epsilon")
-        one = self._spread(Tensor(np.array(1)))
+        found["moving_variance"] += self._tensor(epsilon, "epsilon")
+        one = self._spread(self.assembly.tensor(np.array(1)))
         placed = {name: self._spread(values) for name, values in found.items()}
         self.assembly.batch_normalise(
             placed.get("gamma", one), placed.get("beta", one - one), placed["moving_mean"], placed["moving_variance"]
@@ -319,8 +321,3 @@ _ACTS: dict[str, Callable[[_Chain, KerasLayer], None]] = {
     "GaussianNoise": _Chain.identity,
     "ActivityRegularization": _Chain.identity,
 }
-
-
-def _tensor(values: Array, what: str) -> Tensor:
-    with about(what):
-        return Tensor(values)

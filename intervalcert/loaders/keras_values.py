@@ -7,9 +7,7 @@ such are read only if all ways lead to one number.
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -21,7 +19,6 @@ from intervalcert.errors import InputError
 __all__ = [
     "DTYPES",
     "Array",
-    "about",
     "array",
     "flag",
     "mapping",
@@ -46,15 +43,6 @@ def shown(value: object) -> str:
     """For messages: one short line, whatever it is."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}…"
-
-
-@contextlib.contextmanager
-def about(what: str) -> Iterator[None]:
-    """Errors say what they are about."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{what}: {error}") from None
 
 
 def mapping(value: object, what: str) -> dict[str, Any]:

@@ -17,19 +17,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from intervalcert.errors import InputError
+from intervalcert.errors import InputError, about
 from intervalcert.loaders.assembly import Assembly
 from intervalcert.loaders.interface import Hints
-from intervalcert.loaders.tensors import Tensor
-from intervalcert.network import MAX_ENTRIES, Network
+from intervalcert.loaders.tensors import MAX_NUMBERS, Tensor
+from intervalcert.network import Network
 
-__all__ = ["MAX_NUMBERS", "Stored", "from_bfloat16", "network_of"]
+__all__ = ["FLOAT_KINDS", "Stored", "from_bfloat16", "network_of"]
 
-MAX_NUMBERS = 4 * MAX_ENTRIES
-"""Of all tensors of a file together: as floats of 64 bits they take 2 GiB."""
+FLOAT_KINDS = ("float16", "float32", "float64", "bfloat16")
+"""The types of numbers that are read."""
 
 _MAX_NAME = 256
-_KINDS = ("float16", "float32", "float64", "bfloat16")
 _WRAPPERS = re.compile(r"^(?:(?:module|_orig_mod)\.)+")
 """What DataParallel and torch.compile put before the names of the model that is in them."""
 
@@ -61,8 +60,8 @@ def network_of(found: Mapping[str, Stored], hints: Hints) -> Network:
     assembly = Assembly(found[_weight(order[0])].shape[1])
     for index, name in enumerate(order):
         try:
-            weights = _tensor(found, _weight(name))
-            bias = _tensor(found, _bias(name)) if _bias(name) in found else None
+            weights = _tensor(assembly, found, _weight(name))
+            bias = _tensor(assembly, found, _bias(name)) if _bias(name) in found else None
             assembly.affine(weights, bias)
         except InputError as error:
             by_name = index and hints.layers is None
@@ -73,11 +72,9 @@ def network_of(found: Mapping[str, Stored], hints: Hints) -> Network:
     return assembly.network()
 
 
-def _tensor(found: Mapping[str, Stored], key: str) -> Tensor:
-    try:
-        return Tensor(found[key].read())
-    except InputError as error:
-        raise InputError(f"{key!r}: {error}") from None
+def _tensor(assembly: Assembly, found: Mapping[str, Stored], key: str) -> Tensor:
+    with about(repr(key)):
+        return assembly.tensor(found[key].read())
 
 
 def _weight(layer: str) -> str:
@@ -116,7 +113,7 @@ def _is_batch_normalisation(name: str) -> bool:
 
 def _is_of_a_layer(name: str, stored: Stored, found: Mapping[str, Stored]) -> bool:
     prefix, dot, last = name.rpartition(".")
-    if stored.kind not in _KINDS or (dot and not prefix):
+    if stored.kind not in FLOAT_KINDS or (dot and not prefix):
         return False
     if last == "weight":
         return len(stored.shape) == 2
@@ -127,8 +124,8 @@ def _refusal(name: str, stored: Stored) -> InputError:
     what = f"{name!r} ({stored.kind}, shape {_shown(stored.shape, 8)})"
     if _is_batch_normalisation(name):
         reason = "belongs to batch normalisation, whose place among the activations a state dict does not tell"
-    elif _last(name) in {"weight", "bias"} and stored.kind not in _KINDS:
-        reason = f"is of another type than {', '.join(_KINDS)}"
+    elif _last(name) in {"weight", "bias"} and stored.kind not in FLOAT_KINDS:
+        reason = f"is of another type than {', '.join(FLOAT_KINDS)}"
     elif _last(name) == "bias" and len(stored.shape) == 1:
         reason = "is the bias of a layer without a weight"
     else:

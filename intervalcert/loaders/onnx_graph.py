@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy.typing as npt
 
-from intervalcert.errors import InputError
+from intervalcert.errors import InputError, about
 from intervalcert.loaders.assembly import Assembly
 from intervalcert.loaders.interface import Hints
 from intervalcert.loaders.onnx_node import ADVICE, Node, check_texts
 from intervalcert.loaders.onnx_operators import FLOAT_TYPES, Operators
 from intervalcert.loaders.onnx_values import Flow, Size, Value, check_rank, shown
-from intervalcert.loaders.tensors import Tensor
-from intervalcert.network import MAX_ENTRIES, Network
+from intervalcert.loaders.tensors import MAX_NUMBERS, Tensor
+from intervalcert.network import Network
 
 __all__ = ["read_graph"]
 
@@ -33,9 +33,6 @@ MAX_NODES = 10_000
 
 MAX_INPUTS = 2**21
 """Numbers of one input. Much is computed for each of them."""
-
-MAX_NUMBERS = 4 * MAX_ENTRIES
-"""Of all arrays of a model together: as floats of 64 bits they take 2 GiB."""
 
 ReadArray = Callable[[Any, str], npt.NDArray[Any]]
 """Reads the numbers of a TensorProto, which is at a place."""
@@ -65,10 +62,8 @@ def read_graph(model: Any, array: ReadArray, hints: Hints) -> Network:
         count += found.size
         if count > MAX_NUMBERS:
             raise InputError(f"the model has more than {MAX_NUMBERS} numbers together: that many are not held")
-        try:
+        with about(where):
             return assembly.tensor(found)
-        except InputError as error:
-            raise InputError(f"{where}: {error}") from None
 
     def value(name: str) -> Value:
         if name not in values:
@@ -78,10 +73,8 @@ def read_graph(model: Any, array: ReadArray, hints: Hints) -> Network:
     nodes = [Node(graph.node[index], index, opset, tensor, assembly.budget) for index in _wanted(graph, output)]
     _check_chain(graph, nodes, {start, *initialisers}, start, output)
     for node in nodes:
-        try:
+        with about(node.where):
             values[node.outputs[0]] = operators.run(node, [value(name) if name else None for name in node.inputs])
-        except InputError as error:
-            raise InputError(f"{node.where}: {error}") from None
     found = value(output)
     if not isinstance(found, Flow):
         raise InputError(f"the output {output[:100]!r} does not depend on the input")

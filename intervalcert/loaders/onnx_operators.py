@@ -151,9 +151,7 @@ class Operators:
         return _computed(a, b, lambda x, y: x * y, lambda x, y: x * y)
 
     def _scalar(self, value: Fraction) -> Tensor:
-        numerators = np.empty((), dtype=object)
-        numerators[()] = value.numerator
-        return Tensor(None, (numerators, value.denominator), self._assembly.budget)
+        return Tensor.of_fractions([value], (), self._assembly.budget)
 
     def _like(self, value: Value, number: int) -> Tensor:
         """That number, of the kind of `value`: whole, or real."""

@@ -5,7 +5,6 @@ The reference implementation checks that the places leave no gap, do not overlap
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from intervalcert.errors import InputError
-from intervalcert.files import open_input
+from intervalcert.files import open_input, parse_json
 from intervalcert.loaders.archives import MAX_UNPACKED_BYTES
 from intervalcert.loaders.interface import Hints, Reading, needed
 from intervalcert.loaders.named import Stored, from_bfloat16, network_of
@@ -56,19 +55,12 @@ def _bytes_of(path: Path) -> bytes:
 
 def _check_header(data: bytes, path: Path) -> None:
     """Refuses a name that occurs twice, of which the package reads one, and what it does not look at."""
-
-    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        made = dict(pairs)
-        if len(made) < len(pairs):
-            raise InputError(f"{path}: a name occurs twice in its header")
-        return made
-
     try:
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")], object_pairs_hook=once)
+        header = parse_json(data[8 : 8 + int.from_bytes(data[:8], "little")])
         for name, entry in header.items():
             if name != "__metadata__" and set(entry) != _FIELDS:
                 raise InputError(f"{path}: {name[:200]!r} has other fields than {', '.join(sorted(_FIELDS))}")
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is not a complete safetensors file: its header is not understood ({error})") from None
 
 

@@ -17,9 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from intervalcert.errors import InputError
+from intervalcert.network import MAX_ENTRIES
 from intervalcert.rational import IntegerArray, RationalMatrix, exact_integers
 
-__all__ = ["MAX_COMPUTED", "Budget", "Tensor"]
+__all__ = ["MAX_COMPUTED", "MAX_NUMBERS", "Budget", "Tensor"]
+
+MAX_NUMBERS = 4 * MAX_ENTRIES
+"""Of all arrays of a file together: as floats of 64 bits they take 2 GiB."""
 
 MAX_COMPUTED = 2**23
 """Entries of an array that was computed, not stored."""
@@ -240,10 +244,6 @@ class Tensor:
         flat = np.empty(len(values), dtype=object)
         flat[:] = [x.numerator * (common // x.denominator) for x in values]
         return Tensor(None, (flat.reshape(shape), common), budget)
-
-    @staticmethod
-    def of_matrix(data: RationalMatrix) -> Tensor:
-        return Tensor(None, (data.numerators, data.denominator))
 
 
 def _bits(x: IntegerArray | int) -> int:

@@ -25,8 +25,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from intervalcert.errors import InputError, UsageError
+from intervalcert.errors import InputError, UsageError, about
 from intervalcert.loaders.assembly import Assembly
+from intervalcert.loaders.named import FLOAT_KINDS
 from intervalcert.loaders.tensors import Tensor
 from intervalcert.loaders.torch_file import array_of, import_torch, kind_of
 from intervalcert.network import IN_MEMORY, MAX_ENTRIES, Network, Source, check_eps_space
@@ -38,7 +39,6 @@ _MAX_MODULES = 10_000
 _LEAST_THRESHOLD = {"float64": 40}
 """Of a Softplus: exp(-40) < 4.3e-18 and an ulp of a float64 there is 7.1e-15. For shorter types it is 20."""
 
-_KINDS = ("float16", "float32", "float64", "bfloat16")
 _INSTEAD = "export the model to ONNX (torch.onnx.export) and load that"
 _WRAPPERS = {"OptimizedModule": "_orig_mod", "DataParallel": "module", "DistributedDataParallel": "module"}
 """Classes that hold a model, and under which name."""
@@ -140,16 +140,12 @@ class _Translation:
         self._known = self._table()
         steps = [(where, module, self._step(where, module)) for where, module in modules]
         for where, module in modules:
-            try:
+            with about(where):
                 self._see(module)
-            except InputError as error:
-                raise InputError(f"{where}: {error}") from None
         self._assembly = Assembly(self._width(modules))
         for where, module, step in steps:
-            try:
+            with about(where):
                 step(module)
-            except InputError as error:
-                raise InputError(f"{where}: {error}") from None
         if strip_softmax and not self._softened:
             raise InputError("there is no softmax at the end to be stripped: leave strip_softmax out")
         self.network = self._assembly.network(shape)
@@ -201,8 +197,8 @@ class _Translation:
             if type(tensor) not in {self._torch.Tensor, self._torch.nn.Parameter}:
                 raise InputError(f"its {name} is a {type(tensor).__name__}, no plain tensor: {_INSTEAD}")
             kind = kind_of(self._torch, self._here(tensor))
-            if kind not in _KINDS:
-                raise InputError(f"its {name} is of type {kind} ({', '.join(_KINDS)} are read)")
+            if kind not in FLOAT_KINDS:
+                raise InputError(f"its {name} is of type {kind} ({', '.join(FLOAT_KINDS)} are read)")
             if self._kind not in {None, kind}:
                 raise InputError(f"its {name} is of type {kind}, other numbers of the model are of {self._kind}")
             self._kind = kind
@@ -220,10 +216,8 @@ class _Translation:
 
     def _tensor(self, module: Any, name: str, dimensions: int) -> Tensor:
         array = self._array(module, name, dimensions)
-        try:
-            return Tensor(array)
-        except InputError as error:
-            raise InputError(f"its {name}: {error}") from None
+        with about(f"its {name}"):
+            return self._assembly.tensor(array)
 
     def _rounded(self, value: object, dtype: Any) -> float:
         """A number as torch computes with it."""
@@ -274,12 +268,12 @@ class _Translation:
             raise InputError("it has no running statistics, so that it depends on the batch")
         width = self._assembly.width
         mean, variance = (self._tensor(module, name, 1) for name in ("running_mean", "running_var"))
-        gamma = Tensor(np.ones(width)) if module.weight is None else self._tensor(module, "weight", 1)
-        beta = Tensor(np.zeros(width)) if module.bias is None else self._tensor(module, "bias", 1)
+        gamma = self._assembly.tensor(np.ones(width)) if module.weight is None else self._tensor(module, "weight", 1)
+        beta = self._assembly.tensor(np.zeros(width)) if module.bias is None else self._tensor(module, "bias", 1)
         for vector in (mean, variance, gamma, beta):
             if vector.shape != (width,):
                 raise InputError(f"it is for {vector.size} numbers, but there are {width}")
-        epsilon = Tensor(np.array([float(self._parameter(module.eps))]))
+        epsilon = self._assembly.tensor(np.array([float(self._parameter(module.eps))]))
         self._assembly.batch_normalise(gamma, beta, mean, variance + epsilon)
 
     def _flatten(self, module: Any) -> None:

@@ -154,6 +154,7 @@ def test_a_large_image_with_a_variance_for_each_number_is_normalized(read, space
     weights = {"normalization": [mean, std**2, COUNT], "dense": [kernel]}
     network = read(made, weights, shape, eps_space=space)
     assert len(network.layers) == 1
+    assert set(network.folded) <= {"batch normalisation", "the normalisation of its inputs"}
     x = random.integers(-8, 9, shape).astype(np.float32)
     found = evaluate(network, [x.ravel()], backend="arb")
     for k, true in enumerate(((exact(x) - exact(mean)) / exact(std)).ravel() @ exact(kernel)):

@@ -222,7 +222,8 @@ class Assembly:
         in_full = [x.broadcast((self.width,)).column() for x in (mean, factor)]
         self._normalisation = Normalisation(in_full[0], in_full[1], least)
         self._begin()
-        self._shift = shift
+        if shift is not None and any(shift.exact()[0].tolist()):
+            self._shift = shift
 
     def _end(self, name: str | None) -> None:
         """What is pending becomes a layer with that activation."""

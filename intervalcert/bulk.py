@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, overload
 
@@ -158,6 +158,11 @@ def bfloat16_values(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 # -- verdicts out ----------------------------------------------------------------------------------------------------
 
 
+Texts = npt.NDArray[np.str_]
+_COLUMNS = ("indices", "argmax", "certified", "radius", "exactly", "locally", "proved_by", "fault")
+"""One entry per verdict, in the order of the fields of `Verdict`."""
+
+
 @dataclass(frozen=True, eq=False)
 class Verdicts(Sequence[Verdict]):
     """The verdicts of many outputs: a sequence of `Verdict`, held as arrays that cannot be written to.
@@ -171,10 +176,15 @@ class Verdicts(Sequence[Verdict]):
     radius: Floats
     exactly: Bools
     locally: Bools
+    proved_by: Texts = field(default_factory=lambda: np.array(""))
+    fault: Texts = field(default_factory=lambda: np.array(""))
     semantics: str = "real"
     eps_space: str = "input"
 
     def __post_init__(self) -> None:
+        for name in ("proved_by", "fault"):  # mostly nothing at all, in whatever number
+            texts = getattr(self, name)
+            object.__setattr__(self, name, texts if texts.ndim else np.broadcast_to(texts, len(self.indices)))
         for array in self._columns():
             array.setflags(write=False)
 
@@ -189,10 +199,12 @@ class Verdicts(Sequence[Verdict]):
             np.array([v.radius for v in verdicts], dtype=np.float64),
             np.array([v.exactly for v in verdicts], dtype=bool),
             np.array([v.locally for v in verdicts], dtype=bool),
+            np.array([v.proved_by for v in verdicts], dtype=np.str_),
+            np.array([v.fault for v in verdicts], dtype=np.str_),
         )
 
     def _columns(self) -> tuple[npt.NDArray[Any], ...]:
-        return self.indices, self.argmax, self.certified, self.radius, self.exactly, self.locally
+        return tuple(getattr(self, name) for name in _COLUMNS)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -203,16 +215,7 @@ class Verdicts(Sequence[Verdict]):
     def __getitem__(self, place: slice) -> Verdicts: ...
     def __getitem__(self, place: int | slice) -> Verdict | Verdicts:
         if isinstance(place, slice):
-            indices, argmax, certified, radius, exactly, locally = (array[place] for array in self._columns())
-            return replace(
-                self,
-                indices=indices,
-                argmax=argmax,
-                certified=certified,
-                radius=radius,
-                exactly=exactly,
-                locally=locally,
-            )
+            return replace(self, **{name: getattr(self, name)[place] for name in _COLUMNS})
         return Verdict(*(array[place].item() for array in self._columns()))
 
     def __iter__(self) -> Iterator[Verdict]:

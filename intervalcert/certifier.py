@@ -29,6 +29,8 @@ class Verdict:
     exactly this radius succeeds; 0.0 if there is none, inf if nothing can change the winner.
     exactly: whether the filter could not tell and exact rationals decided. (Equal verdicts may differ in this.)
     locally: whether it took a look at the input itself; the radius is then no more than the one asked for.
+    proved_by: the number system that proved a certificate from an input. fault: what went wrong in an attempt at it, as
+    opposed to one that proved nothing. (Equal verdicts may differ in these, too.)
     """
 
     index: int
@@ -37,6 +39,8 @@ class Verdict:
     radius: float
     exactly: bool = field(default=False, compare=False)
     locally: bool = False
+    proved_by: str = field(default="", compare=False)
+    fault: str = field(default="", compare=False)
 
 
 def winner(logits: RationalVector) -> int:

@@ -145,7 +145,7 @@ def tuned_multipliers(network: Network, pairs: Sequence[tuple[int, int]], rounds
     if links is None or any(link.step is None for link in links):
         return None
     d = _differences(network.layers[-1].weights, pairs).near_floats().values.T
-    weights = [layer.weights.near_floats().values for layer in network.layers[:-1]]
+    weights = [layer.weights.near_floats().values for layer in network.layers[1:-1]]
     best: Multipliers | None = None
     least, now = _mean_log(links, d), _relative(links)
     for _ in range(rounds):

@@ -44,6 +44,7 @@ __all__ = [
     "decimal_upper",
     "dyadic_value",
     "exact_integers",
+    "float_at_least",
     "float_below",
     "float_enclosure",
     "format_exact",
@@ -293,15 +294,17 @@ def float_below(x: Fraction) -> float:
 
 def float_enclosure(lower: Fraction, upper: Fraction) -> tuple[float, float]:
     """The greatest float64 <= lower, and the least >= upper; infinite where there is none."""
-    return -_float_at_least(-lower), _float_at_least(upper)
+    return -float_at_least(-lower.numerator, lower.denominator), float_at_least(upper.numerator, upper.denominator)
 
 
-def _float_at_least(x: Fraction) -> float:
+def float_at_least(top: int, bottom: int) -> float:
+    """The least float64 >= top/bottom; infinite if there is none. Requires: bottom >= 1."""
     try:
-        nearest = x.numerator / x.denominator  # correctly rounded, also for huge integers
+        nearest = top / bottom  # correctly rounded, also for huge integers
     except OverflowError:
-        return math.inf if x > 0 else -sys.float_info.max
-    return nearest if nearest >= x else math.nextafter(nearest, math.inf)
+        return math.inf if top > 0 else -sys.float_info.max
+    over, under = nearest.as_integer_ratio()
+    return nearest if over * bottom >= top * under else math.nextafter(nearest, math.inf)
 
 
 def decimal_upper(x: Fraction, digits: int = 17) -> str:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from intervalcert.backends.generic import check_distinct
-from intervalcert.backends.integers import Integers, Limbs, gram, product, python_integers
+from intervalcert.backends.integers import Integers, Limbs, gram, product, python_integers, shortened
 from intervalcert.errors import UnboundedError
 from intervalcert.protocol import Truth
-from intervalcert.rational import IntegerArray, RationalMatrix, float_enclosure, sqrt_upper
+from intervalcert.rational import IntegerArray, RationalMatrix, float_at_least, sqrt_upper
 
 if TYPE_CHECKING:
     from intervalcert.protocol import Backend, Floats, Indices, Matrix, Scalar
@@ -131,7 +131,7 @@ class ExactMatrix:
         q = (2 * scaled + d) // (2 * d)
         movement = (scaled - q * d).ravel()
         error = Fraction(int(np.dot(movement, movement)), (d << bits) ** 2)
-        return ExactMatrix(q, 1 << bits), ExactScalar(error)
+        return ExactMatrix(shortened(q), 1 << bits), ExactScalar(error)
 
     def frobenius_squared(self) -> ExactScalar:
         if isinstance(self.integers, Limbs):
@@ -174,10 +174,9 @@ class ExactMatrix:
         return self
 
     def ends(self) -> tuple[Floats, Floats]:
-        both = [
-            float_enclosure(x, x) for x in (Fraction(n, self.denominator) for n in self.numerators.ravel().tolist())
-        ]
-        lower, upper = np.array(both, dtype=np.float64).T
+        numerators, d = self.numerators.ravel().tolist(), self.denominator
+        lower = np.array([-float_at_least(-n, d) for n in numerators])
+        upper = np.array([float_at_least(n, d) for n in numerators])
         return lower.reshape(self.shape), upper.reshape(self.shape)
 
 

@@ -13,9 +13,12 @@ import resource
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
+from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -24,10 +27,12 @@ import numpy.typing as npt
 from compare import pictures
 from compare.harness import Outcome, Setting, table
 from intervalcert import Bounds, Network, certify, compute_bounds, save_bounds
+from intervalcert.api import input_task
 from intervalcert.backends import get_backend, ladder
 from intervalcert.cholesky import cholesky_upper
 from intervalcert.guesses import Guess
 from intervalcert.layerwise import Plan, layer_bound
+from intervalcert.local import DEFAULT_EFFORT, LocalCertifier
 from intervalcert.network import exact_matrix
 from intervalcert.norms import norm_upper
 from intervalcert.rational import RationalMatrix
@@ -247,13 +252,71 @@ def _memory(setting: Setting) -> list[dict[str, Any]]:
     return rows
 
 
+# -- local refinement ------------------------------------------------------------------------------------------------
+
+LOCAL: dict[str, tuple[tuple[int, ...], bool, str]] = {
+    "ordinary 784-6x256-10": ((784, *[256] * 6, 10), False, "0.1"),
+    "robust 784-256-11x128-10": ((784, 256, *[128] * 11, 10), True, "1/4"),
+    "robust 3072-512-256-6x128-10": ((3072, 512, 256, *[128] * 6, 10), True, "0.141"),
+}
+"""Widths, whether all norms are 1 (orthogonal weights; else as a training starts), and a radius."""
+
+
+def _random_network(widths: Sequence[int], orthogonal: bool) -> Network:
+    rng = np.random.default_rng(5)
+    weights = []
+    for inputs, outputs in pairwise(widths):
+        made = rng.standard_normal((outputs, inputs))
+        made = np.linalg.qr(made.T)[0].T if orthogonal else made * math.sqrt(2 / inputs)
+        weights.append(made.astype(np.float32))
+    return Network.from_arrays(weights, [np.full(m, 0.01, dtype=np.float32) for m in widths[1:]])
+
+
+def _locally(setting: Setting) -> list[dict[str, Any]]:
+    """Attempts at random inputs, on one core: what each takes, and which number system proves it.
+
+    The radius is the one named, times 4/5 until some of the first attempts succeed: at larger ones they are all given
+    up at once. (Random weights lead by less than trained ones.)
+    """
+    rows = []
+    chosen = list(LOCAL.items())[: 1 if setting.short else None]
+    for name, (widths, orthogonal, radius) in setting.progress(chosen, "bench: local", len(chosen)):
+        network = _random_network(widths, orthogonal)
+        task = input_task(network, None, DEFAULT_EFFORT)
+        certifier = LocalCertifier(network, task.norms, task.rungs)
+        drawn = np.random.default_rng(6).integers(0, 256, size=(8 if setting.short else 40, widths[0]))
+        inputs = [RationalMatrix(x[:, None].astype(object), 255) for x in drawn]
+        eps = Fraction(radius)
+        while not any(certifier.certify(x, eps).certified for x in inputs[:4]):
+            eps *= Fraction(4, 5)
+        seconds, proved = [], Counter[str]()
+        for x in inputs:
+            start = process_time()
+            found = certifier.certify(x, eps)
+            seconds.append(process_time() - start)
+            proved[found.proved_by or "not certified"] += 1
+        rows.append(
+            {"network": name, "eps": float(eps), "mean": sum(seconds) / len(seconds), "most": max(seconds), **proved}
+        )
+    return rows
+
+
+def _local_table(rows: Sequence[dict[str, Any]]) -> Any:
+    shown = table("Local refinement, one attempt, one core", "network", "eps", "mean", "most", "proved by float64")
+    for row in rows:
+        times = (f"{1000 * row[which]:.0f} ms" for which in ("mean", "most"))
+        total = sum(count for name, count in row.items() if isinstance(count, int))
+        shown.add_row(row["network"], f"{row['eps']:.3g}", *times, f"{row.get('float64', 0)} of {total}")
+    return shown
+
+
 # -- the run ---------------------------------------------------------------------------------------------------------
 
 
 def run(setting: Setting) -> Outcome:
     outcome = Outcome("bench")
     outcome.data = {"networks": _networks(setting), "shapes": _shapes(setting, outcome)}
-    outcome.data |= {"certify": _certify(setting), "memory": _memory(setting)}
+    outcome.data |= {"certify": _certify(setting), "memory": _memory(setting), "local": _locally(setting)}
     outcome.tables = _tables(outcome.data)
     picture = pictures.growth(setting, outcome.data["shapes"])
     if picture is None:
@@ -310,4 +373,4 @@ def _tables(data: dict[str, Any]) -> list[Any]:
     memory = table("Peak memory of a process, 11 steps", "shape", "backend", "MB")
     for row in data["memory"]:
         memory.add_row("{} x {}".format(*row["shape"]), row["backend"], str(row["MB"]))
-    return [networks, shapes, certified, memory]
+    return [networks, shapes, certified, memory, _local_table(data["local"])]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -98,7 +99,12 @@ class InputCertifier:
         if task.form is not None:
             self._deployment = Deployment(task.network, task.norms, task.sigmas, task.form, task.rungs)
         self._margins = _from_above(task.margins)
-        self._points: PointEvaluator | None = None
+
+    @cached_property
+    def _points(self) -> PointEvaluator:
+        if self._local is not None:
+            return self._local.points
+        return PointEvaluator(self._task.network, self._task.norms, self._task.rungs[-1])
 
     def verdicts(self, block: Block) -> Verdicts:
         """A verdict for each input of the block."""
@@ -191,17 +197,13 @@ class InputCertifier:
 
         First the point that is followed exactly, or nearly so; then all number systems but the first.
         """
-        *_, exact = self._task.rungs
         if is_piecewise_linear(self._task.network):
-            if self._points is None:
-                self._points = PointEvaluator(self._task.network, self._task.norms, exact)
-            points = self._points
 
             def at_point(x: RationalMatrix) -> tuple[int, Floats, Floats]:
-                logits = points.at(x)[-1]
-                return _leads(logits.ends(), lambda winner: points.leads(logits, winner))
+                logits = self._points.at(x)[-1]
+                return _leads(logits.ends(), lambda winner: self._points.leads(logits, winner))
 
-            yield exact.name, at_point
+            yield self._task.rungs[-1].name, at_point
         for backend in self._task.rungs[1:] or self._task.rungs:
 
             def enclosed(x: RationalMatrix, backend: Backend[Any] = backend) -> tuple[int, Floats, Floats]:

@@ -24,6 +24,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -103,12 +104,16 @@ class LocalCertifier:
                 "local refinement is for piecewise linear activations (relu, leaky_relu:SLOPE, clip:LO:HI, hard_tanh, "
                 "identity): leave it out"
             )
-        self._network, self._rungs = network, rungs
-        self._points = PointEvaluator(network, norms, rungs[-1])
+        self._network, self._norms, self._rungs = network, norms, rungs
         self._near = [layer.weights.near_floats() for layer in network.layers]
         self._provers: dict[Backend[Any], _Prover] = {}
         first = self._near[0].values
         self._first = first @ first.T
+
+    @cached_property
+    def points(self) -> PointEvaluator:
+        """What follows a point through the network; its weights are converted when they are needed."""
+        return PointEvaluator(self._network, self._norms, self._rungs[-1])
 
     def certify(
         self, x: RationalMatrix, eps: Fraction, effort: int = DEFAULT_EFFORT, debts: Floats | None = None
@@ -128,14 +133,14 @@ class LocalCertifier:
             return LocalVerdict(False, 0.0, fault=_said(error))
 
     def _attempt(self, x: RationalMatrix, eps: Fraction, effort: int, debts: Floats | None) -> LocalVerdict:
-        *inner, logits = self._points.at(x)
+        *inner, logits = self.points.at(x)
         ends = [value.ends() for value in (*inner, logits)]
         with np.errstate(over="raise", invalid="raise"):
             guessed = _Floats(self._network, self._near, self._first, ends, eps, debts)
             promise, chains = guessed.search(effort)
         if promise < _PROMISING:
             return LocalVerdict(False, promise)
-        leads = self._points.leads(logits, guessed.winner)[0]
+        leads = self.points.leads(logits, guessed.winner)[0]
         for backend in self._rungs:
             try:
                 if backend not in self._provers:

@@ -38,6 +38,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from intervalcert.activations import activation
 from intervalcert.errors import InputError, SoundnessError
@@ -47,7 +48,7 @@ from intervalcert.layerwise import Plan, layer_bound
 from intervalcert.machine import arithmetic_fault, product_fault
 from intervalcert.network import Layer, Network
 from intervalcert.protocol import Backend, Floats, Indices
-from intervalcert.rational import RationalMatrix, as_fraction, float_enclosure
+from intervalcert.rational import RationalMatrix, as_fraction, float_enclosure, shortest_exact
 
 __all__ = ["Deployment", "Deviation", "Extent", "as_deployed", "too_coarse"]
 
@@ -70,12 +71,18 @@ def as_deployed(network: Network, form: FloatFormat) -> Network:
             f"how the program computes {folded[0]} in {form.name} is not known, so it cannot be certified as deployed: "
             "certify the model over the reals, or export one that consists of its layers alone"
         )
+    threshold = Fraction(0) if network.single is None else network.single.constant
+    if form.rounded(RationalMatrix.from_fractions([[threshold]]), "the threshold")[0, 0] != threshold:
+        raise InputError(
+            f"the threshold {shortest_exact(threshold)} is not a number of {form.name}: the program compares with "
+            "another one; say which (--threshold)"
+        )
     layers = []
     for index, layer in enumerate(network.layers):
         weights = form.rounded(layer.weights, f"the weights of layer {index}")
         bias = None if layer.bias is None else form.rounded(layer.bias, f"the bias of layer {index}")
         layers.append(Layer(weights, bias, _activation(layer, index, form)))
-    return Network(tuple(layers), network.sources)
+    return Network(tuple(layers), network.sources, single=network.single)
 
 
 def _activation(layer: Layer, index: int, form: FloatFormat) -> Any:
@@ -252,8 +259,9 @@ class Deployment:
             limit = np.where(room > 0, room, -1.0) / np.maximum(slope, _LEAST)[:, None] * (1 - 2.0**-40)
             most = np.minimum(most, limit.min(axis=0))
             if index == len(self._layers) - 1:
-                own = _up(kappa * base + constants.underflow)
-                return Deviation(own, _up(kappa * slope), alpha, beta, most)
+                own, own_slope = _up(kappa * base + constants.underflow), _up(kappa * slope)
+                own[constants.constant] = own_slope[constants.constant] = 0.0
+                return Deviation(own, own_slope, alpha, beta, most)
             size = _norms(rows, axis=0)
             spread = constants.absolute * (reach + beta)
             # Of the sums, then of the activation: `again` is what its own product adds, relatively.
@@ -302,11 +310,13 @@ class Deployment:
 class _Constants:
     """Of one layer: floats above the true numbers. `bias` is a column.
 
+    constant: rows without weights, which are their bias, and are so in floats: zeros are added to it.
     again: what the product of leaky_relu adds, as a part of the sum. largest: what a sum may be at most, so that
     neither it nor what the activation makes of it overflows.
     """
 
     magnitudes: Floats
+    constant: npt.NDArray[np.bool_]
     bias: Floats
     rows: Floats
     norm: float
@@ -337,6 +347,7 @@ class _Constants:
         largest = form.largest / (2 * max(lipschitz, Fraction(1))) if again else form.largest
         return _Constants(
             magnitudes=magnitudes,
+            constant=magnitudes.max(axis=1) == 0,
             bias=np.zeros((rows, 1)) if layer.bias is None else np.abs(_floats(layer.bias)),
             rows=_norms(magnitudes, axis=1),
             norm=_float_up(norm),

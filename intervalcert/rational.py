@@ -361,6 +361,10 @@ class RationalVector:
     def __len__(self) -> int:
         return len(self.numerators)
 
+    def with_first(self, constant: Fraction) -> RationalVector:
+        """That number, and then these."""
+        return RationalVector.from_fractions([constant, *(Fraction(x, self.denominator) for x in self.numerators)])
+
     @staticmethod
     def from_decimals(items: Sequence[tuple[int, int]]) -> RationalVector:
         """From the ``(mantissa, exponent)`` pairs of `parse_decimal`."""

@@ -38,7 +38,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from intervalcert.activations import activation
 from intervalcert.errors import InputError, SoundnessError
@@ -260,7 +259,8 @@ class Deployment:
             most = np.minimum(most, limit.min(axis=0))
             if index == len(self._layers) - 1:
                 own, own_slope = _up(kappa * base + constants.underflow), _up(kappa * slope)
-                own[constants.constant] = own_slope[constants.constant] = 0.0
+                if self.network.single is not None:
+                    own[0] = own_slope[0] = 0.0  # the threshold, which no program computes
                 return Deviation(own, own_slope, alpha, beta, most)
             size = _norms(rows, axis=0)
             spread = constants.absolute * (reach + beta)
@@ -310,13 +310,11 @@ class Deployment:
 class _Constants:
     """Of one layer: floats above the true numbers. `bias` is a column.
 
-    constant: rows without weights, which are their bias, and are so in floats: zeros are added to it.
     again: what the product of leaky_relu adds, as a part of the sum. largest: what a sum may be at most, so that
     neither it nor what the activation makes of it overflows.
     """
 
     magnitudes: Floats
-    constant: npt.NDArray[np.bool_]
     bias: Floats
     rows: Floats
     norm: float
@@ -347,7 +345,6 @@ class _Constants:
         largest = form.largest / (2 * max(lipschitz, Fraction(1))) if again else form.largest
         return _Constants(
             magnitudes=magnitudes,
-            constant=magnitudes.max(axis=1) == 0,
             bias=np.zeros((rows, 1)) if layer.bias is None else np.abs(_floats(layer.bias)),
             rows=_norms(magnitudes, axis=1),
             norm=_float_up(norm),

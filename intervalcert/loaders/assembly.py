@@ -214,7 +214,9 @@ class Assembly:
         pending = self._weights is not None or self._scale is not None or self._shift is not None or self._least < 1
         if last is None or pending or last.activation != activation("sigmoid") or last.after is not None:
             if hints.strip_softmax and not self._softened:
-                raise InputError("there is no softmax or sigmoid at the end to be stripped: leave --strip-softmax out")
+                raise InputError(
+                    "there is no softmax at the end to be stripped, nor a sigmoid: leave --strip-softmax out"
+                )
         elif hints.strip_softmax:
             self.note("a sigmoid")  # in floats it can make two numbers equal
             self._layers[-1] = replace(last, activation=None if last.before is None else activation("identity"))

@@ -20,7 +20,7 @@ import pytest
 from commands import ran
 from hypothesis import example, given
 from hypothesis import strategies as st
-from test_deployed import Array, Order, Program, Tally, near_boundaries, orders, rounded, search, without_errors
+from test_deployed import UNITS, Array, Order, Program, Tally, near_boundaries, orders, rounded, search, without_errors
 
 from intervalcert import (
     InputError,
@@ -347,7 +347,9 @@ def test_tables_of_two_columns_are_refused(tmp_path, capsys, name):
 def test_a_vector_is_still_no_table_of_several_classes(tmp_path, capsys):
     save_bounds(compute_bounds(Network.from_arrays([np.eye(2)])), tmp_path / "b.json")
     np.save(tmp_path / "y.npy", np.ones(2))
-    assert ran(capsys, "certify", tmp_path / "b.json", tmp_path / "y.npy", "--eps", "0.1")[0] == 3
+    code, _, err = ran(capsys, "certify", tmp_path / "b.json", tmp_path / "y.npy", "--eps", "0.1")
+    assert code == 3
+    assert "shape (2,)" in err
 
 
 # -- the program in floats -------------------------------------------------------------------------------------------
@@ -432,7 +434,8 @@ def test_the_threshold_itself_is_not_off(name):
     """Beside a large threshold an output is certified that differs from it by less than a rounding of both would be."""
     large = 256.0
     program = OneLogit(name, (np.array([[1.0]]),), (np.array([0.0]),), threshold=large)
-    above = float(rounded(name, large * (1 + 16 * {"float32": 2.0**-24, "bfloat16": 2.0**-8}[name])))
+    above = large * (1 + 4 * UNITS[name])  # the output is off by 2 units, and so would be a threshold that is computed
+    assert above == rounded(name, above)
     [verdict] = certify_inputs(program.network(), [[above]], 0, deployed=name)
     assert verdict.certified
     [verdict] = certify_inputs(program.network(), [[large]], 0, deployed=name)
@@ -720,6 +723,29 @@ def test_a_stripped_sigmoid_after_factors_that_are_not_known_exactly():
     assert stripped.single == Single()
     found = evaluate(replace(stripped, sources=(Source("x", "0" * 64),)), [[3.0, 1.0]], backend="arb")
     assert abs(found.lower[-1][0, 0] - ((2 * 3 - 1 - 1) / math.sqrt(3) + 1)) < 1e-12
+
+
+@pytest.mark.parametrize("then", ["scale", "shift", "affine", "relu", "batch_normalise"])
+def test_a_sigmoid_before_the_end_is_not_stripped(then):
+    """And whatever follows decides how large the output is: 0 is a threshold like any other."""
+
+    def made(hints: Hints) -> Network:
+        assembly = Assembly(2)
+        number = assembly.tensor(np.full(1, 3.0))
+        assembly.affine(assembly.tensor(W1[:, :2].astype(float)), None)
+        assembly.activate("sigmoid")
+        if then == "affine":
+            assembly.affine(assembly.tensor(np.full((1, 1), 3.0)), None)
+        elif then == "relu":
+            assembly.activate("relu")
+        else:
+            getattr(assembly, then)(*[number] * (4 if then == "batch_normalise" else 1))
+        return assembly.network(hints=hints)
+
+    with pytest.raises(InputError, match="no softmax at the end to be stripped, nor a sigmoid"):
+        made(Hints(strip_softmax=True))
+    assert made(Hints()).activations[0] == "sigmoid"
+    assert made(Hints()).single == Single()
 
 
 def test_sigmoids_of_several_classes_are_kept_unless_one_says_so():

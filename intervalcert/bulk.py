@@ -134,7 +134,12 @@ class Rows:
             return replace(self, values=_joined(near, values))
 
         def exactly(row: int, columns: Sequence[int]) -> RationalVector:
-            pair = self.row(row).with_first(constant)
+            if self.exactly is None:  # `row` does the same, for many columns
+                top, bottom = self.values[row, 0].item().as_integer_ratio()
+                own = RationalVector((top,), bottom * unit)
+            else:
+                own = self.exactly(row, (0,))
+            pair = own.with_first(constant)
             return RationalVector(tuple(pair.numerators[column] for column in columns), pair.denominator)
 
         # Integers over a power of ten up to 10^22, both of them floats: the quotients are the nearest floats.

@@ -363,7 +363,9 @@ class RationalVector:
 
     def with_first(self, constant: Fraction) -> RationalVector:
         """That number, and then these."""
-        return RationalVector.from_fractions([constant, *(Fraction(x, self.denominator) for x in self.numerators)])
+        unit = constant.denominator
+        first, others = constant.numerator * self.denominator, (x * unit for x in self.numerators)
+        return RationalVector((first, *others), unit * self.denominator)
 
     @staticmethod
     def from_decimals(items: Sequence[tuple[int, int]]) -> RationalVector:

@@ -130,7 +130,7 @@ class Rows:
             raise _not_finite(self, values.T, 0)
         unit = 10 ** (self.places or 0)
         near = _nearest(constant * unit)
-        if self.places is not None and Fraction(near) == constant * unit:
+        if self.places is not None and math.isfinite(near) and Fraction(near) == constant * unit:
             return replace(self, values=_joined(near, values))
 
         def exactly(row: int, columns: Sequence[int]) -> RationalVector:

@@ -13,12 +13,12 @@ A model with a single output is one of two here: see `Single`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import gcd, lcm, prod
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -192,16 +192,23 @@ def read_single(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], Single | 
 
 def _beside(constant: Fraction, layer: Layer) -> Layer:
     """A layer with a single output, with that constant before it: weights of zeros, and a bias."""
-    weights, bias = layer.weights, layer.bias
-    rows = np.vstack([weights.numerators * 0, weights.numerators])
+    bias = layer.bias
     if bias is not None or constant:
         own = Fraction(0) if bias is None else bias[0, 0]
         bias = RationalMatrix.from_fractions([[constant], [own]])
-    return replace(layer, weights=RationalMatrix(rows, weights.denominator), bias=bias)
+    return replace(layer, weights=_arranged(layer.weights, lambda x: np.vstack([np.zeros_like(x), x])), bias=bias)
 
 
 def _without_first(rows: RationalMatrix) -> RationalMatrix:
-    return RationalMatrix(rows.numerators[1:], rows.denominator)
+    return _arranged(rows, lambda x: x[1:])
+
+
+def _arranged(matrix: RationalMatrix, arrange: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> RationalMatrix:
+    """With its rows arranged anew. Floats stay floats: as integers they would take many times the memory."""
+    floats = matrix.as_floats()
+    if floats is not None:
+        return RationalMatrix.from_floats(arrange(floats))
+    return RationalMatrix(arrange(matrix.numerators), matrix.denominator)
 
 
 def _sum(x: RationalMatrix, y: RationalMatrix | None) -> RationalMatrix:
@@ -280,7 +287,9 @@ class Network:
     def _is_single(self, single: Single) -> bool:
         last = self.layers[-1]
         constant = Fraction(0) if last.bias is None else last.bias[0, 0]
-        return self.outputs == 2 and not last.weights.numerators[0].any() and constant == single.constant
+        floats = last.weights.as_floats()
+        first = (last.weights.numerators if floats is None else floats)[0]
+        return self.outputs == 2 and not first.any() and constant == single.constant
 
     @property
     def inputs(self) -> int:

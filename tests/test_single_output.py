@@ -38,11 +38,14 @@ from intervalcert import (
     save_bounds,
     save_model,
 )
+from intervalcert.api import bulk_certifier
 from intervalcert.artifacts import Bounds
+from intervalcert.bulk import Radii
 from intervalcert.loaders.assembly import Assembly
 from intervalcert.loaders.interface import Hints
 from intervalcert.network import Layer, Single, Source
 from intervalcert.rational import RationalMatrix, decimal_upper, float_below
+from intervalcert.tables import open_rows
 
 THRESHOLDS = [Fraction(0), Fraction(1, 2), Fraction(1, 3), Fraction(-7, 4), Fraction(10) ** 30, Fraction(1, 10**40)]
 
@@ -78,8 +81,8 @@ def two_outputs(one: Network) -> Network:
     *before, last = one.model_layers
     weights = [layer.weights for layer in before]
     biases = [layer.bias for layer in before]
-    row = [last.weights[0, k] for k in range(last.weights.shape[1])]
-    weights.append(RationalMatrix.from_fractions([[Fraction(0)] * len(row), row]))
+    row = [float(last.weights[0, k]) for k in range(last.weights.shape[1])]
+    weights.append(RationalMatrix.from_floats(np.array([[0.0] * len(row), row])))
     own = Fraction(0) if last.bias is None else last.bias[0, 0]
     biases.append(RationalMatrix.from_fractions([[one.single.constant], [own]]))
     return Network.of(weights, biases)
@@ -260,10 +263,6 @@ def test_lines_of_text_against_any_threshold(tmp_path_factory, lines, threshold,
     """Ties of decimals with the threshold, too."""
     path = tmp_path_factory.getbasetemp() / "lines.txt"
     path.write_text("\n".join(lines) + "\n")
-    from intervalcert.api import bulk_certifier
-    from intervalcert.bulk import Radii
-    from intervalcert.tables import open_rows
-
     bounds = replace(BOUNDS[Fraction(0)], single=Single(threshold))
     certifier = bulk_certifier(bounds)
     radius = Fraction(eps)
@@ -273,6 +272,21 @@ def test_lines_of_text_against_any_threshold(tmp_path_factory, lines, threshold,
         for one in certifier.verdicts(rows, Radii.all_equal(radius))
     ]
     assert found(judged) == expected([Fraction(line) for line in lines], threshold, radius)
+
+
+@pytest.mark.parametrize("threshold", ["1e400", "-1e400", "1e300", "1e-400"])
+def test_thresholds_beyond_the_floats(threshold, tmp_path):
+    bounds = replace(BOUNDS[Fraction(0)], single=Single(Fraction(threshold)))
+    lines = ["0.5", "-0.25", "1.00000000000000000001", "7", threshold]
+    texts = [lines[:4], lines]
+    for some in texts:
+        (tmp_path / "y.txt").write_text("\n".join(some) + "\n")
+        wanted = expected([Fraction(line) for line in some], Fraction(threshold), 0)
+        assert found(certify(bounds, some, 0)) == wanted
+        certifier = bulk_certifier(bounds)
+        [rows] = open_rows(tmp_path / "y.txt", certifier.columns).chunks
+        assert found(certifier.verdicts(rows, Radii.all_equal(Fraction(0)))) == wanted
+    assert found(certify(bounds, np.array([0.5, 7.0]), 0)) == expected([Fraction(1, 2), 7], Fraction(threshold), 0)
 
 
 def test_a_table_with_radii_of_its_own(tmp_path, capsys):
@@ -746,6 +760,16 @@ def test_a_sigmoid_before_the_end_is_not_stripped(then):
         made(Hints(strip_softmax=True))
     assert made(Hints()).activations[0] == "sigmoid"
     assert made(Hints()).single == Single()
+
+
+def test_a_sigmoid_before_a_softmax_is_not_stripped():
+    """The logits are what the softmax takes."""
+    assembly = Assembly(2)
+    assembly.affine(assembly.tensor(W0.astype(float)), None)
+    assembly.activate("sigmoid")
+    assembly.soften()
+    made = assembly.network(hints=Hints(strip_softmax=True))
+    assert (made.activations, made.folded) == (("sigmoid", None), ("a softmax",))
 
 
 def test_sigmoids_of_several_classes_are_kept_unless_one_says_so():

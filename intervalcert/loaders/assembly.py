@@ -210,10 +210,12 @@ class Assembly:
 
     def _check_end(self, hints: Hints) -> None:
         """What is to be stripped is there, and is stripped; a single output does not end with a sigmoid unawares."""
+        if self._softened:  # the logits are what it takes
+            return
         last = self._layers[-1] if self._layers else None
         pending = self._weights is not None or self._scale is not None or self._shift is not None or self._least < 1
         if last is None or pending or last.activation != activation("sigmoid") or last.after is not None:
-            if hints.strip_softmax and not self._softened:
+            if hints.strip_softmax:
                 raise InputError(
                     "there is no softmax at the end to be stripped, nor a sigmoid: leave --strip-softmax out"
                 )

@@ -23,7 +23,7 @@ from intervalcert.errors import InputError, SoundnessError, about
 from intervalcert.files import MAX_FILE_BYTES, atomic_writer, parse_json, read_text
 from intervalcert.layerwise import METHODS, LayerBound
 from intervalcert.lipschitz import MARGIN_METHODS, MAX_EFFORT, MarginMethod, Margins, NetworkBounds
-from intervalcert.network import EPS_SPACES, EpsSpace, Network, Source
+from intervalcert.network import EPS_SPACES, EpsSpace, Network, Single, Source
 from intervalcert.norms import MAX_ITERATIONS
 from intervalcert.rational import MAX_BINARY_EXPONENT, decimal_lower, decimal_upper, format_exact, parse_rational
 
@@ -59,6 +59,7 @@ class Bounds:
     semantics: ``real``: the network is the function over the reals that its weights define, not its float execution.
     eps_space: margins are per unit of L2 distance between inputs of the model, or between normalised ones.
     network: `Network.content`; files of older versions do not say it.
+    single: how a single output is read; None if there is one for each class.
     """
 
     layers: tuple[LayerBound, ...]
@@ -70,6 +71,7 @@ class Bounds:
     eps_space: EpsSpace = "input"
     network: str | None = None
     versions: tuple[tuple[str, str], ...] = ()
+    single: Single | None = None
 
     @property
     def classes(self) -> int:
@@ -86,6 +88,7 @@ class Bounds:
             eps_space=network.eps_space,
             network=network.content,
             versions=_versions(),
+            single=network.single,
         )
 
 
@@ -133,6 +136,7 @@ def _as_json(bounds: Bounds) -> dict[str, Any]:
         "eps_space": bounds.eps_space,
         "model": [{"name": source.name, "sha256": source.sha256} for source in bounds.sources],
         "network": bounds.network,
+        "single": None if bounds.single is None else bounds.single.text,
         "method": {
             "backend": bounds.method.backend,
             "prec": bounds.method.prec,
@@ -226,7 +230,16 @@ def _from_json(data: Any) -> Bounds:
             (name, _typed(number, str, f"version of {name}"))
             for name, number in _typed(data["versions"], dict, "versions").items()
         ),
+        single=_single(data.get("single"), layers),
     )
+
+
+def _single(value: Any, layers: tuple[LayerBound, ...]) -> Single | None:
+    if value is None:
+        return None
+    if layers[-1].shape[0] != 2:
+        raise InputError(f"single: the last layer has {layers[-1].shape[0]} outputs, not a threshold and one more")
+    return Single.of_text(_typed(value, str, "single"))
 
 
 def _typed(value: Any, kind: type, what: str) -> Any:

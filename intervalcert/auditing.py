@@ -64,6 +64,11 @@ def check_same_model(bounds: Bounds, network: Network) -> None:
             f"the bounds are for the activations {bounds.activations}, the model was read with {network.activations} "
             "(see --activation)"
         )
+    if bounds.single != network.single:
+        there, here = (single or "one output for each" for single in (bounds.single, network.single))
+        raise InputError(
+            f"the bounds are for the classes: {there}; the model was read with: {here} (see --threshold, --regression)"
+        )
     if bounds.network is None and network.normalisation is not None:
         raise InputError("the bounds file is older than the normalisation of inputs: compute the bounds anew")
     if bounds.network not in {None, network.content}:

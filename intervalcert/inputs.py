@@ -269,19 +269,25 @@ class LogitCertifier:
             raise UsageError("over the reals the norm of the inputs does not matter: certify against the bounds")
         if norm < 0:
             raise InputError(f"a norm must not be negative, and this one is {shortest_exact(norm)}")
+        single = task.network.single
+        self._threshold = None if single is None else single.constant
         self.classes = len(task.margins)
+        self.columns = self.classes if single is None else 1
         self._deployment = Deployment(task.network, task.norms, task.sigmas, task.form, task.rungs)
         self._worst = self._deployment.for_every(norm)
         self._margins = _from_above(task.margins)
 
     def verdicts(self, rows: Rows, radii: Radii, *, with_radius: bool = True) -> Verdicts:  # noqa: ARG002
-        """A verdict per row. Raises: InputError unless there are as many logits as classes, all finite."""
-        count, classes = rows.values.shape
-        if classes != self.classes:
-            raise InputError(f"{rows.what}: {classes} logits per output, but the model has {self.classes}")
+        """A verdict per row. Raises: InputError unless there are as many logits as `columns`, all finite."""
+        count, columns = rows.values.shape
+        if columns != self.columns:
+            raise InputError(f"{rows.what}: {columns} logits per output, but the model has {self.columns}")
         values = rows.values.astype(np.float64)
         if not np.isfinite(values).all():
             raise _not_finite(rows, values)
+        if self._threshold is not None:
+            rows = rows.with_first(self._threshold)
+            values = rows.values
         low = high = values.T
         if rows.places is None or rows.places:  # the floats next to values·10^-places
             near = values.T / 10.0 ** (rows.places or 0)
@@ -311,7 +317,10 @@ def _from_above(margins: Sequence[Sequence[Fraction]]) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Ends of what each layer computes before its activation, one row per input; the last layer's are the logits."""
+    """Ends of what each layer computes before its activation, one row per input; the last layer's are the logits.
+
+    Those of the model: a single output is alone.
+    """
 
     lower: tuple[Floats, ...]
     upper: tuple[Floats, ...]
@@ -336,7 +345,9 @@ def evaluations(
 
     def ends(inputs: RationalMatrix) -> list[tuple[Floats, Floats]]:
         found = settle(rungs, lambda backend: values(backend, inputs))
-        return [value.ends() for value in found.value]
+        *hidden, (low, high) = (value.ends() for value in found.value)
+        own = slice(0 if network.single is None else 1, None)
+        return [*hidden, (low[own], high[own])]
 
     for block in blocks:
         found = ends(block.inputs)

@@ -364,6 +364,12 @@ class RationalVector:
     def __len__(self) -> int:
         return len(self.numerators)
 
+    def with_first(self, constant: Fraction) -> RationalVector:
+        """That number, and then these."""
+        unit = constant.denominator
+        first, others = constant.numerator * self.denominator, (x * unit for x in self.numerators)
+        return RationalVector((first, *others), unit * self.denominator)
+
     @staticmethod
     def from_decimals(items: Sequence[tuple[int, int]]) -> RationalVector:
         """From the ``(mantissa, exponent)`` pairs of `parse_decimal`."""

@@ -178,7 +178,6 @@ BAD_MODELS = [
     ("ragged", "m.txt", b"[[1.0,2.0],[3.0]]", ["layer 0", "row 1", "ragged"]),
     ("ragged in the second layer", "m.txt", b"[[1,2]],[[1,2],[3,4,5]]", ["layer 1", "row 1", "ragged"]),
     ("layers that do not fit", "m.txt", b"[[1,2,3]],[[1,2],[3,4]]", ["layer 1", "2 inputs", "3 outputs"]),
-    ("single output", "m.txt", b"[[1],[2]]", ["single output"]),
     ("truncated in a number", "m.txt", b"[[1.0,2.0],[3.0,4", ["truncated"]),
     ("truncated after a row", "m.txt", b"[[1.0,2.0],[3.0,4.0]", ["truncated"]),
     ("truncated after a comma", "m.txt", b"[[1.0,2.0],[3.0,4.0]],", ["truncated"]),
@@ -1073,7 +1072,6 @@ def test_the_limit_of_the_helper_works(folder):
         ([[[1j, 1.0], [1.0, 2.0]]], "complex"),
         ([np.ones((2, 2), dtype=bool)], "bool"),
         ([np.ones((2, 2), dtype=np.longdouble)], "type"),
-        ([np.ones((1, 2))], "single output"),
     ],
     ids=str,
 )

@@ -20,13 +20,21 @@ class Hints:
     """What a user says about a file.
 
     biases: a text file with them. activation: between all layers. layers: their names, in order.
-    strip_softmax: leave out a softmax at the end, which keeps the order of the logits.
+    strip_softmax: leave out a softmax or a sigmoid at the end, which keeps the order of the logits.
+    threshold, regression: how a single output is read (`network.Single`); None and False if nothing is said.
     """
 
     biases: Path | None = None
     activation: str | None = None
     layers: tuple[str, ...] | None = None
     strip_softmax: bool = False
+    threshold: object = None
+    regression: bool = False
+
+    @property
+    def says_single(self) -> bool:
+        """Whether it is said how a single output is read."""
+        return self.threshold is not None or self.regression
 
     @property
     def between(self) -> str:

@@ -17,7 +17,7 @@ from intervalcert.bulk import Radii, Rows
 from intervalcert.errors import InputError, UsageError
 from intervalcert.files import open_input
 from intervalcert.rational import RationalVector, as_fraction
-from intervalcert.tables.source import CHUNK_CELLS, RowSource
+from intervalcert.tables.source import CHUNK_CELLS, RowSource, expected
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -52,9 +52,7 @@ def open_rows(path: Path, classes: int | None) -> RowSource:
     if not logits or not count:
         raise InputError(f"{path} contains no rows")
     if classes is not None and len(logits) != classes:
-        raise InputError(
-            f"{path} has {len(logits)} logits per output ({_listed(logits)}), but the bounds are of {classes} classes"
-        )
+        raise InputError(f"{path} has {len(logits)} logits per output ({_listed(logits)}), but {expected(classes)}")
     return RowSource(path, count, _chunks(file, path, logits, _RADIUS in schema.names))
 
 

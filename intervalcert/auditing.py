@@ -64,9 +64,7 @@ def check_same_model(bounds: Bounds, network: Network) -> None:
             f"the bounds are for the activations {bounds.activations}, the model was read with {network.activations} "
             "(see --activation)"
         )
-    if bounds.network is None and network.normalisation is not None:
-        raise InputError("the bounds file is older than the normalisation of inputs: compute the bounds anew")
-    if bounds.network not in {None, network.content}:
+    if bounds.network != network.content:
         raise InputError(
             "the bounds are of another network: the file is the same, but was read with other options (--layers, "
             "--mean, --std, --strip-softmax), or by another version of its reader"

@@ -23,6 +23,7 @@ from intervalcert.formats import FloatFormat
 from intervalcert.forward import Evaluator, check_evaluable
 from intervalcert.local import LocalCertifier
 from intervalcert.network import Network
+from intervalcert.pairs import floats_above
 from intervalcert.protocol import Backend, Floats, Indices, Matrix
 from intervalcert.rational import RationalMatrix, float_enclosure, shortest_exact
 
@@ -52,7 +53,7 @@ class Task:
 
     network: Network
     norms: tuple[Fraction, ...]
-    margins: tuple[tuple[Fraction, ...], ...]
+    margins: Sequence[Sequence[Fraction]]
     rungs: tuple[Backend[Any], ...]
     effort: int | None = None
     form: FloatFormat | None = None
@@ -90,7 +91,7 @@ class InputCertifier:
         self._deployment = None
         if task.form is not None:
             self._deployment = Deployment(task.network, task.norms, task.sigmas, task.form, task.rungs)
-        self._margins = _from_above(task.margins)
+        self._margins = floats_above(task.margins)
 
     def verdicts(self, block: Block) -> Verdicts:
         """A verdict for each input of the block."""
@@ -237,7 +238,7 @@ class LogitCertifier:
         self.classes = len(task.margins)
         self._deployment = Deployment(task.network, task.norms, task.sigmas, task.form, task.rungs)
         self._worst = self._deployment.for_every(norm)
-        self._margins = _from_above(task.margins)
+        self._margins = floats_above(task.margins)
 
     def verdicts(self, rows: Rows, radii: Radii, *, with_radius: bool = True) -> Verdicts:  # noqa: ARG002
         """A verdict per row. Raises: InputError unless there are as many logits as classes, all finite."""
@@ -265,10 +266,6 @@ def _not_finite(rows: Rows, values: Floats, start: int = 0) -> InputError:
     row, column = np.argwhere(~np.isfinite(values))[0].tolist()
     place = f"row {rows.first + start + row}, column {column}"
     return InputError(f"{rows.what}: {values[row, column]} in {place}; every number must be finite")
-
-
-def _from_above(margins: Sequence[Sequence[Fraction]]) -> Floats:
-    return np.array([[float_enclosure(x, x)[1] for x in row] for row in margins], dtype=np.float64)
 
 
 # -- enclosures ------------------------------------------------------------------------------------------------------

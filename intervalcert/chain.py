@@ -142,7 +142,8 @@ def _encloses(middle: float, spread: float, low: Fraction, high: Fraction) -> bo
 def tuned_multipliers(network: Network, rounds: int) -> Multipliers | None:
     """Multipliers that lower the mean of the logarithms of the margins, as far as floats tell; None if nothing does.
 
-    Of at most `_DIRECTIONS` pairs, spread over all: a mean needs no more. A network whose layers do not all have sectors keeps the closed form.
+    Of at most `_DIRECTIONS` pairs, spread over all: a mean needs no more.
+    A network whose layers do not all have sectors keeps the closed form.
     """
     links = guess_chain(network)
     if links is None or any(link.step is None for link in links):

@@ -56,7 +56,7 @@ _ROOM = 1 + 2.0**-20
 _LONGEST = 2**28
 
 _VANISHING = 2.0**-500
-"""More than the root of what a sum of `_LONGEST` products loses to underflow; and its square far more than all of it."""
+"""More than the root of what a sum of `_LONGEST` products loses to underflow; and its square is far more than that."""
 
 
 # -- upward arithmetic of non-negative floats --------------------------------------------------------------------------
@@ -220,13 +220,13 @@ class Float64Vector:
         high = np.where(zero, 0.0, np.nextafter(ends.max(axis=0), np.inf))
         return Float64Vector(low, high, self.exponents + shift)
 
-    def roots(self, backend: Float64Backend) -> Float64Vector:
+    def roots(self, backend: Backend[Float64Scalar]) -> Float64Vector:
         # Monotone: the roots of the ends enclose all, and so do those rounded up. A float is a dyadic of 53 bits: the
         # least one of `prec` >= 53 bits above a root is not above a float that is.
         odd = (self.exponents & 1).astype(np.intc)
         low, high = (np.sqrt(np.maximum(np.ldexp(end, odd), 0.0)) for end in (self.low, self.high))
         low, high = np.nextafter(low, 0.0), np.where(high > 0, np.nextafter(high, np.inf), 0.0)
-        return Float64Vector(*(_to_bits(end, backend.prec) for end in (low, high)), (self.exponents - odd) // 2)
+        return Float64Vector(_to_bits(low, backend.prec), _to_bits(high, backend.prec), (self.exponents - odd) // 2)
 
     def replaced(self, entries: Mapping[int, Float64Scalar]) -> Float64Vector:
         low, high, exponents = self.low.copy(), self.high.copy(), self.exponents.copy()

@@ -94,13 +94,13 @@ class Dyadics(Sequence[Fraction]):
         )
 
     def rounded_up(self) -> Floats:
-        """The least floats that are not below; infinite beyond the floats."""
+        """The least floats that are not below; infinite beyond the floats. Requires: none is negative."""
         excess = [max(0, m.bit_length() - 53) for m in self.mantissas.tolist()]
         tops = [-(-m >> x) for m, x in zip(self.mantissas.tolist(), excess, strict=True)]  # the shift is a floor
         exponents = self.exponents + np.array(excess, dtype=np.int64)
         with np.errstate(over="ignore", under="ignore"):
             made = np.ldexp(np.array(tops, dtype=np.float64), np.clip(exponents, -5000, 5000).astype(np.int32))
-        for k in np.flatnonzero((np.abs(made) < 2.0**-1000) & (self.mantissas != 0)).tolist():
+        for k in np.flatnonzero((made < 2.0**-1000) & (self.mantissas != 0)).tolist():
             made[k] = float_enclosure(self[k], self[k])[1]  # among the subnormals there are fewer bits
         return made
 
@@ -183,14 +183,9 @@ class PairMatrix(Sequence[Sequence[Fraction]]):
 
     def row(self, i: int) -> Dyadics:
         """All entries of a row, or of a column; in index order."""
-        others = np.arange(len(self))
-        high = np.maximum(others, i)
-        places = high * (high - 1) // 2 + np.minimum(others, i)
-        places[i] = 0  # not used
-        return Dyadics(
-            np.where(others == i, 0, self.entries.mantissas[places]),
-            np.where(others == i, 0, self.entries.exponents[places]),
-        )
+        after = np.arange(i + 1, len(self))
+        places = np.concatenate([np.arange(i) + first_of_row(i), after * (after - 1) // 2 + i])
+        return Dyadics(np.insert(self.entries.mantissas[places], i, 0), np.insert(self.entries.exponents[places], i, 0))
 
     def rounded_up(self) -> Floats:
         """As an array: the least floats that are not below; infinite beyond the floats."""

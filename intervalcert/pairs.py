@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -181,11 +182,15 @@ class PairMatrix(Sequence[Sequence[Fraction]]):
     def __repr__(self) -> str:
         return f"<margins of {len(self)} classes>"
 
-    def row(self, i: int) -> Dyadics:
-        """All entries of a row, or of a column; in index order."""
-        after = np.arange(i + 1, len(self))
-        places = np.concatenate([np.arange(i) + first_of_row(i), after * (after - 1) // 2 + i])
-        return Dyadics(np.insert(self.entries.mantissas[places], i, 0), np.insert(self.entries.exponents[places], i, 0))
+    @cached_property
+    def _parts(self) -> list[tuple[int, int]]:
+        return list(self.entries.parts())
+
+    def row(self, i: int) -> list[tuple[int, int]]:
+        """(m, e) of all entries m·2^e of a row, or of a column."""
+        parts = self._parts
+        after = [parts[j * (j - 1) // 2 + i] for j in range(i + 1, len(self))]
+        return [*parts[first_of_row(i) : first_of_row(i + 1)], (0, 0), *after]
 
     def rounded_up(self) -> Floats:
         """As an array: the least floats that are not below; infinite beyond the floats."""
@@ -228,7 +233,7 @@ class _Row(Sequence[Fraction]):
         return self._matrix.entries[first_of_row(j) + i] if i != j else Fraction(0)
 
     def __iter__(self) -> Iterator[Fraction]:
-        return iter(self._matrix.row(self._index))
+        return (dyadic_value(m, e) for m, e in self._matrix.row(self._index))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Row | tuple | list):

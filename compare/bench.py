@@ -212,18 +212,12 @@ def _certify(setting: Setting) -> list[dict[str, Any]]:
 
 def _streamed(bounds: Bounds, count: int) -> dict[str, Any]:
     """Time and peak memory of the command line on a .npy file."""
-    script = (
-        "import sys; from intervalcert.cli import main; from compare.bench import peak_kilobytes; main(sys.argv[1:]);"
-    )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save_bounds(bounds, folder / "bounds.json")
         np.save(folder / "y.npy", np.random.default_rng(5).standard_normal((count, 10), dtype=np.float32) * 4)
         argv = ["radius", str(folder / "bounds.json"), str(folder / "y.npy"), "-o", str(folder / "r.npy")]
-        start = perf_counter()
-        command = [sys.executable, "-c", script + "print(peak_kilobytes())", *argv]
-        found = subprocess.run(command, check=True, capture_output=True, text=True)
-        return {"outputs": count, "seconds": perf_counter() - start, "MB": int(found.stdout) // 1024}
+        return {"outputs": count, **_command(argv)}
 
 
 # -- memory ----------------------------------------------------------------------------------------------------------
@@ -310,13 +304,48 @@ def _local_table(rows: Sequence[dict[str, Any]]) -> Any:
     return shown
 
 
+# -- many classes ----------------------------------------------------------------------------------------------------
+
+MANY: dict[str, tuple[int, ...]] = {"784-256-1000": (784, 256, 1000), "784-3x512-1000": (784, 512, 512, 512, 1000)}
+
+
+def _many_classes(setting: Setting) -> list[dict[str, Any]]:
+    """The whole commands on float64: bounds with their file, and the radii of 10,000 outputs from that file."""
+    rows = []
+    for name, sides in {"10-8-40": (10, 8, 40)}.items() if setting.short else MANY.items():
+        with tempfile.TemporaryDirectory() as made:
+            folder = Path(made)
+            weights = _layers([(after, before) for before, after in pairwise(sides)])
+            np.savez(folder / "m.npz", **{f"W{index}": w for index, w in enumerate(weights)})
+            logits = np.random.default_rng(5).standard_normal((100 if setting.short else 10_000, sides[-1]))
+            np.save(folder / "y.npy", logits.astype(np.float32) * 4)
+            file, outputs = str(folder / "b.json"), [str(folder / "y.npy"), "-o", str(folder / "r.npy")]
+            bounds = _command(["bounds", str(folder / "m.npz"), "--backend", "float64", "-o", file])
+            radius = _command(["radius", file, *outputs])
+            size = Path(file).stat().st_size / 1e6
+            rows.append({"network": name, "outputs": len(logits), "bounds": bounds, "file MB": size, "radius": radius})
+    return rows
+
+
+def _command(argv: Sequence[str]) -> dict[str, Any]:
+    """Time and peak memory of one command, in a process of its own."""
+    script = (
+        "import sys; from intervalcert.cli import main; from compare.bench import peak_kilobytes; main(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", f"{script}; print(peak_kilobytes())", *argv]
+    start = perf_counter()
+    found = subprocess.run(command, check=True, capture_output=True, text=True)
+    return {"seconds": perf_counter() - start, "MB": int(found.stdout.splitlines()[-1]) // 1024}
+
+
 # -- the run ---------------------------------------------------------------------------------------------------------
 
 
 def run(setting: Setting) -> Outcome:
     outcome = Outcome("bench")
     outcome.data = {"networks": _networks(setting), "shapes": _shapes(setting, outcome)}
-    outcome.data |= {"certify": _certify(setting), "memory": _memory(setting), "local": _locally(setting)}
+    outcome.data |= {"certify": _certify(setting), "memory": _memory(setting)}
+    outcome.data |= {"many classes": _many_classes(setting), "local": _locally(setting)}
     outcome.tables = _tables(outcome.data)
     picture = pictures.growth(setting, outcome.data["shapes"])
     if picture is None:
@@ -373,4 +402,8 @@ def _tables(data: dict[str, Any]) -> list[Any]:
     memory = table("Peak memory of a process, 11 steps", "shape", "backend", "MB")
     for row in data["memory"]:
         memory.add_row("{} x {}".format(*row["shape"]), row["backend"], str(row["MB"]))
-    return [networks, shapes, certified, memory, _local_table(data["local"])]
+    many = table("Many classes, float64, whole commands", "network", "bounds", "file", "radius")
+    for row in data["many classes"]:
+        bounds, radius = ("{seconds:.1f} s, peak {MB} MB".format(**row[name]) for name in ("bounds", "radius"))
+        many.add_row(row["network"], bounds, f"{row['file MB']:.1f} MB", f"{row['outputs']} outputs: {radius}")
+    return [networks, shapes, certified, memory, many, _local_table(data["local"])]

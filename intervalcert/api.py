@@ -285,13 +285,25 @@ def _check_classes(single: Single | None) -> None:
         )
 
 
-def audit(bounds: Bounds, network: Network, on_step: Callable[[int], None] = lambda _: None) -> AuditReport:
+def audit(
+    bounds: Bounds,
+    network: Network,
+    on_step: Callable[[int], None] = lambda _: None,
+    *,
+    budget: float | None = None,
+    on_estimate: Callable[[float], None] = lambda _: None,
+) -> AuditReport:
     """Recomputes the bounds of `network` with exact rationals and compares every claim.
 
-    Raises: InputError if the bounds were computed from another model.
+    Raises: InputError if the bounds were computed from another model, or if that takes longer than it may.
+
+    Args:
+        budget: seconds that it may take, as estimated beforehand from the shapes and from what the bounds claim; by
+            default a minute, or twice what default bounds of this model take if that is more.
+        on_estimate: called with that estimate, in seconds, if the budget suffices.
     """
     try:
         reference = get_backend("exact", bounds.method.prec)
     except UsageError as error:
         raise InputError(f"the bounds claim what cannot be recomputed: {error}") from None
-    return audit_bounds(bounds, network, reference, on_step)
+    return audit_bounds(bounds, network, reference, on_step, budget, on_estimate)

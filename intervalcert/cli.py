@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+_LONG_AUDIT = 10.0
+"""Seconds from which on an audit is announced."""
+
 _EXIT = {UsageError: 2, InputError: 3, SoundnessError: 4, InconclusiveError: 4}
 
 
@@ -414,12 +417,18 @@ def _radii(arguments: argparse.Namespace) -> Radii | None:
 def _audit(arguments: argparse.Namespace) -> int:
     from intervalcert.api import audit
     from intervalcert.artifacts import load_bounds
+    from intervalcert.auditing import seconds_text
     from intervalcert.report import audit_table, print_data
 
     bounds = load_bounds(arguments.bounds)
     network = _load(arguments)
+
+    def on_estimate(seconds: float) -> None:
+        if seconds > _LONG_AUDIT:
+            say(f"checking {arguments.bounds} with exact rationals takes about {seconds_text(seconds)}")
+
     with layer_progress("audit", len(network.layers)) as on_step:
-        report = audit(bounds, network, on_step)
+        report = audit(bounds, network, on_step, budget=arguments.budget, on_estimate=on_estimate)
     print_data(audit_table(report, bounds.eps_space))
     if not report.confirmed:
         names = ", ".join(claim.what for claim in report.unconfirmed)

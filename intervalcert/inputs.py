@@ -31,6 +31,7 @@ from intervalcert.forward import (
 )
 from intervalcert.local import LocalCertifier
 from intervalcert.network import Network
+from intervalcert.pairs import floats_above
 from intervalcert.protocol import Backend, Floats, Indices, Matrix
 from intervalcert.rational import RationalMatrix, float_enclosure, shortest_exact
 
@@ -60,7 +61,7 @@ class Task:
 
     network: Network
     norms: tuple[Fraction, ...]
-    margins: tuple[tuple[Fraction, ...], ...]
+    margins: Sequence[Sequence[Fraction]]
     rungs: tuple[Backend[Any], ...]
     effort: int | None = None
     form: FloatFormat | None = None
@@ -98,7 +99,7 @@ class InputCertifier:
         self._deployment = None
         if task.form is not None:
             self._deployment = Deployment(task.network, task.norms, task.sigmas, task.form, task.rungs)
-        self._margins = _from_above(task.margins)
+        self._margins = floats_above(task.margins)
 
     @cached_property
     def _points(self) -> PointEvaluator:
@@ -275,7 +276,7 @@ class LogitCertifier:
         self.columns = self.classes if single is None else 1
         self._deployment = Deployment(task.network, task.norms, task.sigmas, task.form, task.rungs)
         self._worst = self._deployment.for_every(norm)
-        self._margins = _from_above(task.margins)
+        self._margins = floats_above(task.margins)
 
     def verdicts(self, rows: Rows, radii: Radii, *, with_radius: bool = True) -> Verdicts:  # noqa: ARG002
         """A verdict per row. Raises: InputError unless there are as many logits as `columns`, all finite."""
@@ -306,10 +307,6 @@ def _not_finite(rows: Rows, values: Floats, start: int = 0) -> InputError:
     row, column = np.argwhere(~np.isfinite(values))[0].tolist()
     place = f"row {rows.first + start + row}, column {column}"
     return InputError(f"{rows.what}: {values[row, column]} in {place}; every number must be finite")
-
-
-def _from_above(margins: Sequence[Sequence[Fraction]]) -> Floats:
-    return np.array([[float_enclosure(x, x)[1] for x in row] for row in margins], dtype=np.float64)
 
 
 # -- enclosures ------------------------------------------------------------------------------------------------------

@@ -174,6 +174,12 @@ def _parser() -> argparse.ArgumentParser:
     audit = commands.add_parser("audit", help="check a bounds file against its model with exact rationals")
     audit.add_argument("bounds", type=Path, metavar="BOUNDS", help="the bounds file")
     audit.add_argument("--model", type=Path, required=True, metavar="MODEL", help="the model that it is of")
+    audit.add_argument(
+        "--budget",
+        type=_natural,
+        metavar="SECONDS",
+        help="refuse what is estimated to take longer (default: 60, or twice what the model's default bounds take)",
+    )
     _add_model_options(audit)
     audit.set_defaults(command="audit")
 

@@ -69,8 +69,9 @@ MAX_DIGITS = 1_500
 MAX_EXPONENT = 1_000
 """Largest decimal exponent in a file, either sign. float64 needs 324."""
 
-MAX_BINARY_EXPONENT = 50_000
-"""Largest binary exponent of an ``m*2^e`` in a bounds file; a product of many extreme layers needs it."""
+MAX_BINARY_EXPONENT = 20_000
+"""Largest binary exponent of an ``m*2^e`` in a bounds file. Layers that scale by 2^±60 each, which no float32 network
+does for long, make a hundred of them 2^±6000, and squares 2^±12000; six layers of 10^±1000, 2^±19932."""
 
 MAX_MATRIX_BITS = 2**32
 """What the numerators of one matrix of decimals may take: half a gigabyte."""

@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 
+import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from intervalcert.artifacts import Bounds
+from intervalcert.artifacts import MOST_READ, Bounds
 from intervalcert.auditing import AuditReport
 from intervalcert.batch import Summary
+from intervalcert.lipschitz import Margins
 from intervalcert.network import EpsSpace, Layer, Network, Single
+from intervalcert.protocol import Floats
 from intervalcert.rational import decimal_lower, decimal_upper, parse_rational, sqrt_upper
 
 __all__ = [
@@ -27,9 +30,6 @@ __all__ = [
     "print_data",
     "summary_table",
 ]
-
-_MOST_CLASSES = 16
-"""A margin matrix of more classes is summed up in a line instead."""
 
 
 _MARGINS = {
@@ -91,7 +91,7 @@ def bounds_tables(bounds: Bounds) -> Group:
     notes += [f"margins: {reason}" for reason in bounds.margins.refused]
     parts: list[RenderableType] = [layers]
     if bounds.single is None:
-        parts.append(_margins(bounds.margins.matrix))
+        parts.append(_margins(bounds.margins))
     else:
         parts.append(Text(f"Lipschitz bound of the output: {decimal_upper(bounds.margins.matrix[0][1], 10)}"))
         parts.append(Text(f"Classes: {bounds.single}"))
@@ -119,13 +119,17 @@ def _slope(sigma: Fraction) -> str:
     return decimal_upper(sqrt_upper(sigma, 64), 6)
 
 
-def _margins(matrix: Sequence[Sequence[Fraction]]) -> RenderableType:
-    classes = len(matrix)
-    pairs = [(matrix[i][j], i, j) for j in range(classes) for i in range(j)]
-    if classes > _MOST_CLASSES:
-        (least, i, j), (most, k, m) = min(pairs), max(pairs)
+def _margins(margins: Margins) -> RenderableType:
+    """A table; of many classes a line instead."""
+    matrix, classes = margins.matrix, len(margins.matrix)
+    if classes > MOST_READ:
+        upper, lower = np.tril_indices(classes, -1)
+        floats = margins.rounded_up[upper, lower]
+        # Rounding is monotone: the least and the largest are among those whose floats are.
+        some = [(matrix[lower[k]][upper[k]], int(lower[k]), int(upper[k])) for k in _ends(floats)]
+        (least, i, j), (most, k, m) = min(some), max(some)
         return Text(
-            f"Margin Lipschitz bounds of {len(pairs)} pairs of classes: from {decimal_upper(least, 6)} ({i}, {j}) "
+            f"Margin Lipschitz bounds of {len(floats)} pairs of classes: from {decimal_upper(least, 6)} ({i}, {j}) "
             f"to {decimal_upper(most, 6)} ({k}, {m})"
         )
     table = Table(title="Margin Lipschitz bound of each pair of classes", title_justify="left")
@@ -135,6 +139,10 @@ def _margins(matrix: Sequence[Sequence[Fraction]]) -> RenderableType:
     for i, row in enumerate(matrix):
         table.add_row(str(i), *("·" if i == j else decimal_upper(x, 5) for j, x in enumerate(row)))
     return table
+
+
+def _ends(floats: Floats) -> list[int]:
+    return np.flatnonzero((floats == floats.min()) | (floats == floats.max())).tolist()
 
 
 def distance_text(space: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bounds_files import set_margin
 
 import intervalcert
 from intervalcert import load_bounds
@@ -232,8 +233,7 @@ def test_audit_of_another_model_is_3_and_of_false_claims_4(work):
     assert (done.returncode, done.stdout) == (3, "")
     assert "another model" in done.stderr
     data = json.loads((work / "bounds.json").read_text())
-    for i, j in ((0, 1), (1, 0)):
-        data["margins"]["exact"][i][j], data["margins"]["decimal"][i][j] = "1*2^0", "1"
+    set_margin(data, 0, 1, "1*2^0", "1")
     (work / "false.json").write_text(json.dumps(data))
     done = run("audit", "false.json", "--model", "segments.txt", cwd=work)
     assert done.returncode == 4

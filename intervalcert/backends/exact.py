@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intervalcert.backends.generic import check_distinct
+from intervalcert.backends.generic import GenericVector, check_distinct
 from intervalcert.backends.integers import Integers, Limbs, gram, product, python_integers, shortened
 from intervalcert.errors import UnboundedError
 from intervalcert.protocol import Truth
@@ -140,6 +140,16 @@ class ExactMatrix:
             flat = self.integers.ravel()
             squares = int(np.dot(flat, flat))
         return ExactScalar(Fraction(squares, self.denominator**2))
+
+    def distances_squared(self, metric: ExactMatrix | None = None) -> GenericVector[ExactScalar]:
+        moved = self if metric is None else self @ metric
+        found = moved @ self.transposed()
+        products, denominator = found.numerators, found.denominator
+        own = products.diagonal()
+        # xᵀPx + yᵀPy - xᵀPy - yᵀPx: points lose nothing by the difference.
+        squares = own + own[:, None] - products - products.T
+        below = np.tril_indices(len(own), -1)
+        return GenericVector(tuple(ExactScalar(Fraction(x, denominator)) for x in squares[below].tolist()))
 
     def is_zero(self) -> Truth:
         zero = not self.integers.any()

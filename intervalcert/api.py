@@ -25,7 +25,7 @@ from intervalcert.lipschitz import MAX_EFFORT, MarginMethod, MarginPlan, layer_b
 from intervalcert.local import DEFAULT_EFFORT
 from intervalcert.network import Network
 from intervalcert.norms import Iterations
-from intervalcert.rational import RationalVector, as_fraction, float_enclosure, is_flat, plain_array
+from intervalcert.rational import RationalVector, as_fraction, float_enclosure, is_flat, is_listed, plain_array
 from intervalcert.workers import judge_all
 
 __all__ = [
@@ -103,17 +103,18 @@ def certify(
 
 
 def _radii(eps: Radius | Sequence[Radius] | npt.NDArray[np.floating], count: int) -> Radii:
-    if isinstance(eps, np.ndarray):
-        plain_array(eps)  # refuses a masked one
-        eps = eps if eps.ndim else eps.item()
-    if isinstance(eps, str) or not isinstance(eps, Sequence | np.ndarray):
-        return Radii.all_equal(as_fraction(eps))
-    if len(eps) != count:
-        raise InputError(f"{count} outputs, but {len(eps)} radii")
-    plain = isinstance(eps, np.ndarray) and eps.ndim == 1 and eps.dtype.kind == "f" and eps.dtype.itemsize <= 8
-    if isinstance(eps, np.ndarray) and plain and np.isfinite(eps).all():
-        return Radii.of_floats(eps.astype(np.float64))
-    return Radii.of([as_fraction(x) for x in eps])
+    array = plain_array(eps)
+    given: Any = eps if array is None else array
+    if isinstance(given, np.ndarray) and not given.ndim:
+        given = given[()]
+    if not is_listed(given):
+        return Radii.all_equal(as_fraction(given))
+    if len(given) != count:
+        raise InputError(f"{count} outputs, but {len(given)} radii")
+    plain = array is not None and array.ndim == 1 and array.dtype.kind == "f" and array.dtype.itemsize <= 8
+    if array is not None and plain and np.isfinite(array).all():
+        return Radii.of_floats(array.astype(np.float64))
+    return Radii.of([as_fraction(x) for x in given])
 
 
 def certify_inputs(

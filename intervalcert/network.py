@@ -24,7 +24,7 @@ import numpy.typing as npt
 from intervalcert.activations import Activation, activation
 from intervalcert.errors import InputError, UsageError
 from intervalcert.normalisation import Normalisation
-from intervalcert.rational import RationalMatrix, as_row, as_rows, plain_array
+from intervalcert.rational import RationalMatrix, as_row, as_rows, is_listed, plain_array
 
 __all__ = [
     "EPS_SPACES",
@@ -270,7 +270,7 @@ class Network:
         if self.normalisation is not None:
             raise InputError("the model normalises its inputs itself: another mean and std beside that are refused")
         values = (("the mean", 0 if mean is None else mean), ("the std", 1 if std is None else std))
-        rows = [self._per_input(as_row(x if _is_listed(x) else [x], what)) for what, x in values]
+        rows = [self._per_input(as_row(x if is_listed(x) else [x], what)) for what, x in values]
         made = replace(self, normalisation=Normalisation.of(rows[0], rows[1], self.inputs), eps_space="normalised")
         if [source.name for source in self.sources] == [IN_MEMORY]:
             return replace(made, sources=(Source(IN_MEMORY, made.content),))
@@ -335,12 +335,6 @@ class Network:
             between=between,
         )
         return made.after(mean, std).measured_in(check_eps_space(eps_space))
-
-
-def _is_listed(value: object) -> bool:
-    if isinstance(value, np.ndarray):
-        return value.ndim > 0
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
 def exact_matrix(values: npt.ArrayLike, what: str) -> RationalMatrix:

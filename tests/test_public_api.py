@@ -6,6 +6,7 @@ import inspect
 import pkgutil
 import subprocess
 import sys
+from array import array
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -13,7 +14,18 @@ import numpy as np
 import pytest
 
 import intervalcert
-from intervalcert import InputError, Network, UsageError, audit, certified_radius, certify, compute_bounds
+from intervalcert import (
+    InputError,
+    Network,
+    UsageError,
+    audit,
+    certified_radius,
+    certify,
+    certify_inputs,
+    compute_bounds,
+    evaluate,
+    load_model,
+)
 from intervalcert.rational import RationalMatrix
 
 NAMES = [
@@ -320,6 +332,56 @@ def test_wrong_outputs_are_refused(bounds, outputs):
         certify(bounds, outputs, 0)
     with pytest.raises(InputError):
         certified_radius(bounds, outputs)
+
+
+def type_name(given):
+    return type(given).__name__
+
+
+def bytes_like(text):
+    """The same characters, in everything that lends out bytes; their items would be codes of characters."""
+    return [text, bytearray(text), memoryview(text), array("B", text), array("b", text)]
+
+
+NO_LISTS = [*bytes_like(b"100"), array("d", [1.0, 2.0, 3.0])]
+
+
+@pytest.mark.parametrize("given", NO_LISTS, ids=type_name)
+def test_bytes_are_no_radii_and_no_normalisation(bounds, given):
+    """With three outputs, b"100" would be the radii 49, 48 and 48."""
+    for outputs in ([[300.0, 0.0]] * 3, np.array([[300.0, 0.0]] * 3)):
+        with pytest.raises(InputError):
+            certify(bounds, outputs, given)
+    for options in ({"mean": given, "std": 1}, {"mean": 0, "std": given}):
+        with pytest.raises(InputError):
+            Network.from_arrays([np.eye(3)], **options)
+
+
+@pytest.mark.parametrize("given", [*NO_LISTS, "100"], ids=type_name)
+def test_bytes_and_texts_are_no_rows(given):
+    """Nor would they be as logits, inputs, weights and biases."""
+    network = Network.from_arrays([np.eye(3)])
+    bounds = compute_bounds(network, "exact", 1)
+    for rows in (given, [given], [[1.0, 2.0, 0.5], given], (given, given)):
+        with pytest.raises(InputError):
+            certify(bounds, rows, 0)
+        with pytest.raises(InputError):
+            certify_inputs(network, rows, 0)
+        with pytest.raises(InputError):
+            evaluate(network, rows)
+    for weights in (given, [given], [[given, given]], [[[1.0, 2.0, 3.0], given]]):
+        with pytest.raises(InputError):
+            Network.from_arrays(weights)
+    for biases in (given, [given]):
+        with pytest.raises(InputError):
+            Network.from_arrays([np.eye(3)], biases)
+
+
+@pytest.mark.parametrize("given", ["ab", *bytes_like(b"ab")], ids=type_name)
+def test_names_of_layers_are_a_list(given, tmp_path):
+    np.savez(tmp_path / "m.npz", W0=np.eye(2))
+    with pytest.raises(UsageError, match="list of names"):
+        load_model(tmp_path / "m.npz", layers=given)
 
 
 @pytest.mark.parametrize("iterations", [-1, 41, 10**30, "many", "3", 2.5, None], ids=repr)

@@ -17,6 +17,7 @@ from intervalcert.errors import InputError, SoundnessError, UsageError
 from intervalcert.files import open_input, sha256_of, stamp_of
 from intervalcert.loaders.interface import Hints, Reader
 from intervalcert.network import Network, Source, check_eps_space
+from intervalcert.rational import is_listed
 
 if TYPE_CHECKING:
     from intervalcert.loaders.torch_modules import from_torch
@@ -76,6 +77,8 @@ def load_model(
     Raises: InputError, with the place and the reason, for everything that is not exactly understood.
     """
     space = check_eps_space(eps_space)
+    if layers is not None and not is_listed(layers):
+        raise UsageError(f"layers is a list of names, not {layers!r}")
     hints = Hints(
         None if biases is None else Path(biases), activation, None if layers is None else tuple(layers), strip_softmax
     )

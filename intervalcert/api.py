@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -16,7 +17,7 @@ from intervalcert.backends import DEFAULT_PREC, get_backend, ladder
 from intervalcert.batch import certify_all, outputs_of, rows_of
 from intervalcert.bulk import BulkCertifier, Radii, Rows, Verdicts
 from intervalcert.deployed import as_deployed
-from intervalcert.errors import InputError, UsageError
+from intervalcert.errors import InputError, InputWarning, UsageError
 from intervalcert.formats import get_format
 from intervalcert.forward import check_evaluable
 from intervalcert.inputs import Evaluation, LogitCertifier, Task, blocks_of, evaluations
@@ -25,7 +26,8 @@ from intervalcert.lipschitz import MAX_EFFORT, MarginMethod, MarginPlan, layer_b
 from intervalcert.local import DEFAULT_EFFORT
 from intervalcert.network import Network
 from intervalcert.norms import Iterations
-from intervalcert.rational import RationalVector, as_fraction, float_enclosure, is_flat, is_listed, plain_array
+from intervalcert.rational import RationalVector, as_fraction, float_enclosure, is_listed, plain_array
+from intervalcert.units import Units, units_of
 from intervalcert.workers import judge_all
 
 __all__ = [
@@ -136,7 +138,7 @@ def certify_inputs(
 
     Args:
         inputs: one row per input (or a single one), each number at its exact value: inputs of the model, before any
-            normalisation, wherever eps is measured.
+            normalisation, wherever eps is measured. If the model says which shape its inputs have, arrays may have it.
         bounds: those of this network; computed here if there are none.
         local: try again, at the input itself, what the bounds leave open (some milliseconds an input, more for those
             that come close).
@@ -144,15 +146,15 @@ def certify_inputs(
         deployed: which network that is: ``real``, the function over the reals; or ``float32``, ``float16``,
             ``bfloat16``, ``float64``: the program in that format, its weights rounded to it, with any order of
             summation, for all inputs within eps that the format can represent (see `deployed`).
-        scale: what every number is multiplied with, exactly, such as "1/255"; needed for integers.
+        scale: what every number is multiplied with, exactly, such as "1/255"; needed if all of them are whole, and
+            some beyond ±1 (1 takes them as they are).
         jobs: processes to work in.
     """
-    rows = _table(inputs, "the inputs")
+    rows, units = _input_table(network, inputs, scale)
     task = input_task(network, bounds, effort if local else None, deployed)
-    factor = None if scale is None else as_fraction(scale)
-    blocks = blocks_of(rows, network, factor, _radii(eps, len(rows)))
+    blocks = blocks_of(rows, network, units.scale, _radii(eps, len(rows)))
     found = Verdicts.of([verdict for _, some in judge_all(task, blocks, jobs) for verdict in some])
-    return replace(found, semantics=deployed, eps_space=network.eps_space)
+    return replace(found, semantics=deployed, eps_space=network.eps_space, input_range=units.floats)
 
 
 def input_task(network: Network, bounds: Bounds | None, effort: int | None, deployed: str = "real") -> Task:
@@ -201,9 +203,18 @@ def certify_deployed(
     return replace(found, semantics=deployed, eps_space=network.eps_space)
 
 
-def _table(values: npt.ArrayLike, what: str) -> Rows:
+def _input_table(network: Network, inputs: npt.ArrayLike, scale: Radius | None) -> tuple[Rows, Units]:
+    """What a caller gives as inputs of the network, and how it is read."""
+    rows = _table(inputs, "the inputs", network.shape or (network.inputs,))
+    units = units_of([rows], network, None if scale is None else as_fraction(scale))
+    if units.doubt is not None:
+        warnings.warn(units.doubt, InputWarning, stacklevel=3)
+    return rows, units
+
+
+def _table(values: npt.ArrayLike, what: str, shape: tuple[int, ...] | None = None) -> Rows:
     """An array, or a list whose numbers are read one by one."""
-    rows = rows_of(values, what)
+    rows = rows_of(values, what, shape)
     if rows is not None:
         return rows
     exact = outputs_of(values, what).rows
@@ -212,10 +223,7 @@ def _table(values: npt.ArrayLike, what: str) -> Rows:
         return RationalVector(tuple(exact[row].numerators[column] for column in columns), exact[row].denominator)
 
     near = [[float_enclosure(x, x)[0] for x in (Fraction(n, row.denominator) for n in row.numerators)] for row in exact]
-    listed: Any = [values] if is_flat(values, what) else values
-    integers = all(isinstance(x, int | np.integer) for row in listed for x in row)
-    whole = integers and bool((np.abs(near) > 1).any())  # zeros and ones alone may be anything
-    return Rows(np.array(near, dtype=np.float64), None, exactly, what=what, whole=whole)
+    return Rows(np.array(near, dtype=np.float64), None, exactly, what=what)
 
 
 def evaluate(
@@ -224,14 +232,15 @@ def evaluate(
     """Enclosures of what every layer of the network over the reals computes at each input.
 
     Guarantees: lower[l][r, k] <= (W·h + b)_k of layer l at input r <= upper[l][r, k]; the last layer's are the logits.
+    Inputs and their scale are as in `certify_inputs`.
     """
-    rows = _table(inputs, "the inputs")
-    factor = None if scale is None else as_fraction(scale)
-    return Evaluation.joined([found for found, _ in evaluate_table(network, [rows], factor, backend)])
+    rows, units = _input_table(network, inputs, scale)
+    found = Evaluation.joined([found for found, _ in evaluate_table(network, [rows], units.scale, backend)])
+    return replace(found, input_range=units.floats)
 
 
 def evaluate_table(
-    network: Network, chunks: Iterable[Rows], scale: Fraction | None, backend: str
+    network: Network, chunks: Iterable[Rows], scale: Fraction, backend: str
 ) -> Iterator[tuple[Evaluation, int]]:
     """The enclosures of a table of inputs, block by block, each with its part of the work."""
     check_evaluable(network)

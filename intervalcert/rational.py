@@ -195,6 +195,8 @@ def as_row(values: object, what: str) -> list[Fraction]:
     """A list of numbers, each read by itself."""
     row = []
     for index, value in enumerate(_listed(values, what)):
+        if is_listed(value):
+            raise InputError(f"{what}, entry {index}: a list where a number is expected (only arrays have more sides)")
         try:
             row.append(as_fraction(value))
         except InputError as error:

@@ -32,6 +32,7 @@ NAMES = [
     "AuditReport",
     "Bounds",
     "InputError",
+    "InputWarning",
     "IntervalcertError",
     "Network",
     "SoundnessError",

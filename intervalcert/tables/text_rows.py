@@ -158,8 +158,7 @@ class _Reader:
             cells = lines()[row].decode().split(",")
             return RationalVector.from_decimals([parse_decimal(cells[column]) for column in columns])
 
-        whole = _are_whole(values, places == 0)
-        return Rows(values, places, None if places is not None else exactly, radii, str(self._path), first, work, whole)
+        return Rows(values, places, None if places is not None else exactly, radii, str(self._path), first, work)
 
     def _strict(self, block: _Block, first: int, work: int) -> Rows | None:
         """The rows of a block, line by line. Raises: InputError, with the line."""
@@ -187,13 +186,7 @@ class _Reader:
             found = rows[row]
             return RationalVector(tuple(found.numerators[column] for column in columns), found.denominator)
 
-        whole = _are_whole(np.array(values), all(row.denominator == 1 for row in rows))
-        return Rows(np.array(values), None, exactly, own, str(self._path), first, work, whole)
-
-
-def _are_whole(values: npt.NDArray[np.float64], integers: bool) -> bool:
-    """Text has no type: numbers without a point are integers, but zeros and ones alone may be anything."""
-    return integers and bool((np.abs(values) > 1).any())
+        return Rows(np.array(values), None, exactly, own, str(self._path), first, work)
 
 
 def _tidied(data: bytes) -> bytes:

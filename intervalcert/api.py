@@ -27,7 +27,7 @@ from intervalcert.local import DEFAULT_EFFORT
 from intervalcert.network import Network
 from intervalcert.norms import Iterations
 from intervalcert.rational import RationalVector, as_fraction, float_enclosure, is_listed, plain_array
-from intervalcert.units import Units, units_of
+from intervalcert.units import PROBABILITIES, Units, are_probabilities, units_of
 from intervalcert.workers import judge_all
 
 __all__ = [
@@ -97,11 +97,18 @@ def certify(
     certifier = bulk_certifier(bounds)
     rows = rows_of(outputs)
     if rows is not None:
+        _remark_probabilities(rows)
         return replace(certifier.verdicts(rows, _radii(eps, len(rows))), eps_space=bounds.eps_space)
     found = outputs_of(outputs)
+    _remark_probabilities(_exact_table(found.rows, "the outputs"))
     radii = _radii(eps, len(found.rows))
     exact = certify_all(certifier.one_by_one, found, [radii.exact(index) for index in range(len(found.rows))])
     return replace(Verdicts.of([replace(verdict, exactly=True) for verdict in exact]), eps_space=bounds.eps_space)
+
+
+def _remark_probabilities(rows: Rows) -> None:
+    if are_probabilities(rows):
+        warnings.warn(f"{rows.what}: {PROBABILITIES}", InputWarning, stacklevel=3)
 
 
 def _radii(eps: Radius | Sequence[Radius] | npt.NDArray[np.floating], count: int) -> Radii:
@@ -198,6 +205,7 @@ def certify_deployed(
     `certify_inputs` proves more.
     """
     rows = _table(outputs, "the outputs")
+    _remark_probabilities(rows)
     certifier = LogitCertifier(input_task(network, bounds, None, deployed), as_fraction(input_norm))
     found = certifier.verdicts(rows, _radii(eps, len(rows)))
     return replace(found, semantics=deployed, eps_space=network.eps_space)
@@ -215,10 +223,10 @@ def _input_table(network: Network, inputs: npt.ArrayLike, scale: Radius | None) 
 def _table(values: npt.ArrayLike, what: str, shape: tuple[int, ...] | None = None) -> Rows:
     """An array, or a list whose numbers are read one by one."""
     rows = rows_of(values, what, shape)
-    if rows is not None:
-        return rows
-    exact = outputs_of(values, what).rows
+    return _exact_table(outputs_of(values, what).rows, what) if rows is None else rows
 
+
+def _exact_table(exact: Sequence[RationalVector], what: str) -> Rows:
     def exactly(row: int, columns: Sequence[int]) -> RationalVector:
         return RationalVector(tuple(exact[row].numerators[column] for column in columns), exact[row].denominator)
 

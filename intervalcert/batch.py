@@ -13,7 +13,7 @@ import numpy.typing as npt
 from intervalcert.bulk import BulkCertifier, Radii, Rows, Verdicts, input_sides
 from intervalcert.certifier import Certifier, Verdict
 from intervalcert.errors import InputError, UsageError
-from intervalcert.files import stamp_of
+from intervalcert.files import is_plain, stamp_of
 from intervalcert.inputs import Block, LogitCertifier, Task, blocks_of
 from intervalcert.network import Network
 from intervalcert.rational import RationalVector, as_row, as_rows, is_flat, plain_array
@@ -221,7 +221,7 @@ def surveyed(
     A file is read twice, and must not change; what can be read only once (a pipe) is held in memory.
     Raises: InputError as `units_of` does; for a pipe that holds too much.
     """
-    if not path.is_file():
+    if not is_plain(path):
         source = opened()
         held = list(_within_memory(source))
         return replace(source, chunks=iter(held)), units_of(held, network, scale, box)

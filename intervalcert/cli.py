@@ -19,6 +19,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from intervalcert.batch import Summary
-    from intervalcert.bulk import BulkCertifier, Radii
+    from intervalcert.bulk import BulkCertifier, Radii, Rows
     from intervalcert.inputs import LogitCertifier, Task
     from intervalcert.network import Network
-    from intervalcert.tables import RowSource
+    from intervalcert.tables import LabelSource, RowSource
     from intervalcert.tables.writers import Write
     from intervalcert.units import Box, Units
 
@@ -201,7 +202,6 @@ def _certify_inputs(arguments: argparse.Namespace) -> Summary:
     from intervalcert.artifacts import load_bounds
     from intervalcert.batch import VERDICT_COLUMNS, certify_inputs_of
     from intervalcert.local import DEFAULT_EFFORT
-    from intervalcert.tables import open_labels
 
     radii, unit = _radii(arguments), _unit(arguments)
     network = _load(arguments)
@@ -210,13 +210,25 @@ def _certify_inputs(arguments: argparse.Namespace) -> Summary:
     effort = DEFAULT_EFFORT if arguments.effort is None else arguments.effort
     task = input_task(network, bounds, effort if arguments.local else None, arguments.deployed)
     _say_coarse(task)
-    labels = None if arguments.labels is None else open_labels(arguments.labels, network.outputs)
     jobs = (os.cpu_count() or 1) if arguments.jobs is None else arguments.jobs
     with (
         _sink(arguments, VERDICT_COLUMNS, network.eps_space) as write,
+        _labels(arguments, network.outputs) as labels,
         row_progress("certify", source.size) as on_rows,
     ):
         return certify_inputs_of(task, source, units, radii, jobs=jobs, labels=labels, write=write, on_rows=on_rows)
+
+
+@contextlib.contextmanager
+def _labels(arguments: argparse.Namespace, classes: int) -> Iterator[LabelSource | None]:
+    """The true classes, if a file was named for them; its header is said when all is done."""
+    from intervalcert.tables import open_labels
+
+    path = getattr(arguments, "labels", None)
+    headers: list[tuple[str, bool]] = []
+    yield None if path is None else open_labels(path, classes, lambda *line: headers.append(line))
+    if path is not None:
+        _say_headers(path, headers)
 
 
 def _unit(arguments: argparse.Namespace) -> tuple[Fraction | None, Box | None]:
@@ -369,18 +381,27 @@ def _run(
 ) -> Summary:
     """Certifies the outputs of a file, with progress."""
     from intervalcert.batch import certify_source
-    from intervalcert.tables import open_labels, open_rows
+    from intervalcert.tables import open_rows
+    from intervalcert.units import PROBABILITIES, are_probabilities
 
     headers: list[tuple[str, bool]] = []
     bfloat16 = arguments.dtype == "bfloat16"
     source = open_rows(
         arguments.outputs, certifier.classes, bfloat16=bfloat16, on_header=lambda *line: headers.append(line)
     )
-    path = getattr(arguments, "labels", None)
-    labels = None if path is None else open_labels(path, certifier.classes)
-    with row_progress(what, source.size) as on_rows:
-        summary = certify_source(certifier, source, radii, labels=labels, write=write, on_rows=on_rows)
+    probable: list[bool] = []
+
+    def watched() -> Iterator[Rows]:
+        for rows in source.chunks:
+            probable.append(are_probabilities(rows))
+            yield rows
+
+    watching = replace(source, chunks=watched())
+    with _labels(arguments, certifier.classes) as labels, row_progress(what, source.size) as on_rows:
+        summary = certify_source(certifier, watching, radii, labels=labels, write=write, on_rows=on_rows)
     _say_headers(arguments.outputs, headers)
+    if all(probable):
+        say(f"intervalcert: {arguments.outputs}: {PROBABILITIES}")
     return summary
 
 

@@ -263,13 +263,15 @@ class Network:
         """The model with a normalisation before it, in whose space distances are then measured.
 
         Each is a number, a list with one for each input, or for images one for each channel, as `rational.as_fraction`
-        reads them; None for 0 and 1.
+        reads them; None for a mean of 0. Raises: UsageError for a mean without a std, which is easily forgotten.
         """
         if mean is None and std is None:
             return self
         if self.normalisation is not None:
             raise InputError("the model normalises its inputs itself: another mean and std beside that are refused")
-        values = (("the mean", 0 if mean is None else mean), ("the std", 1 if std is None else std))
+        if std is None:
+            raise UsageError("a mean without a std: say by what x - mean is divided (std, --std), or 1 if by nothing")
+        values = (("the mean", 0 if mean is None else mean), ("the std", std))
         rows = [self._per_input(as_row(x if is_listed(x) else [x], what)) for what, x in values]
         made = replace(self, normalisation=Normalisation.of(rows[0], rows[1], self.inputs), eps_space="normalised")
         if [source.name for source in self.sources] == [IN_MEMORY]:

@@ -403,7 +403,7 @@ def test_a_wrong_backend_is_refused(backend):
         compute_bounds(Network.from_arrays([np.eye(2)]), backend)
 
 
-@pytest.mark.parametrize("name", ["swish", "", "ReLU", None], ids=repr)
+@pytest.mark.parametrize("name", ["swish", "", "ReLU6", None], ids=repr)
 def test_a_wrong_activation_is_refused(name):
     """There is no Lipschitz constant by default."""
     with pytest.raises(InputError, match="activation"):

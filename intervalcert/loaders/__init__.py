@@ -46,6 +46,9 @@ _FORMATS = {
     "torch": _Format("a PyTorch file (.pt)", (".pt", ".pth", ".bin"), "torch_file", ("activation", "layers")),
     "keras": _Format("a Keras 3 model (.keras)", (".keras",), "keras_file", ("strip_softmax",)),
 }
+_BOUNDS = b'"intervalcert bounds"'
+"""What a bounds file begins with, as its format."""
+
 _REFUSED = {
     b"\x89HDF": "an HDF5 file. Keras 2 models are not read: save the model with Keras 3, as .keras",
     b"\x80": "a pickle, which could run any program, and is never read. Save a PyTorch state dict with "
@@ -132,6 +135,8 @@ def _kind_of(path: Path) -> str:
     expected = next((kind for kind, form in _FORMATS.items() if path.suffix.lower() in form.endings), None)
     with open_input(path) as file:
         head = file.read(4096)
+    if _BOUNDS in head and head.lstrip().startswith(b"{"):
+        raise InputError(f"{path} holds the bounds of a model: where a model is expected, give the model itself")
     kind = _looks_like(path, head)
     if kind is None:
         for magic, what in _REFUSED.items():

@@ -39,9 +39,9 @@ def open_rows(
     return text_rows.open_rows(path, classes, on_header)
 
 
-def open_labels(path: str | Path, classes: int) -> LabelSource:
-    """The true classes: a ``.npy`` vector, or one per line of text."""
+def open_labels(path: str | Path, classes: int, on_header: text_rows.OnHeader = lambda *_: None) -> LabelSource:
+    """The true classes: a ``.npy`` vector, or one per line of text, under a header or without one."""
     path = Path(path)
     if path.suffix.lower() == ".npy":
         return LabelSource(path, numpy_rows.labels(path), classes)
-    return LabelSource(path, text_rows.labels(path), classes)
+    return LabelSource(path, text_rows.labels(path, on_header), classes)

@@ -89,3 +89,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f"intervalcert.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'intervalcert' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

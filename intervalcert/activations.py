@@ -45,6 +45,9 @@ class Activation:
     hinges: Hinges | None = None
     curve: Curve | None = None
 
+    def __repr__(self) -> str:
+        return f"<Activation {self.name[:60]}>"
+
 
 def _sector(
     name: str, low: Fraction, high: Fraction, hinges: Hinges | None = None, curve: Curve | None = None

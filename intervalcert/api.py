@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +26,7 @@ from intervalcert.forward import check_evaluable
 from intervalcert.inputs import Evaluation, LogitCertifier, Task, blocks_of, evaluations
 from intervalcert.layerwise import NormMethod, Plan
 from intervalcert.lipschitz import MAX_EFFORT, MarginMethod, MarginPlan, layer_bounds, network_bounds
+from intervalcert.loaders import load_model
 from intervalcert.local import DEFAULT_EFFORT
 from intervalcert.network import Network
 from intervalcert.norms import Iterations
@@ -46,8 +50,18 @@ __all__ = [
 Radius = str | int | float | Fraction
 
 
+class Module(Protocol):
+    """A ``torch.nn.Module``; torch is not imported for its name."""
+
+    training: bool
+
+
+Model = Network | str | PathLike[str] | Module
+"""A network; the path of a model file, as `load_model` reads it; or a module, as `from_torch` does."""
+
+
 def compute_bounds(
-    network: Network,
+    network: Model,
     backend: str = "arb",
     iterations: Iterations = "auto",
     *,
@@ -64,6 +78,8 @@ def compute_bounds(
     the bounds of any backend are at least those of ``exact``.
 
     Args:
+        network: a `Network`, the path of a model file, or a ``torch.nn.Module``; with other options than the default
+            ones, load it by `load_model` or `from_torch`.
         backend: ``arb`` (balls), ``float64`` (fastest), ``exact`` (rationals), ``mpmath`` (independent, slow).
         iterations: Gram steps per layer; ``auto`` stops when a step gains less than 1e-5 of the bound.
         method: how norms are bounded: ``gram`` iteration; ``cholesky``, tight to 1e-9 and better; ``auto``, the tighter
@@ -74,12 +90,30 @@ def compute_bounds(
         prec: bits of the grid and the square roots of the algorithm.
         on_step: called with the layer's index after each Gram step.
     """
+    network = _as_network(network)
     rungs = ladder(backend, prec)
     asked = MarginPlan(margins, effort)
     plan = Plan(method or ("auto" if iterations == "auto" else "gram"), iterations)
     found = network_bounds(network, rungs, [plan] * len(network.layers), on_step, margins=asked)
     how = Method(backend, prec, rungs[0].working_bits, str(iterations), plan.method, margins, effort)
     return Bounds.of(network, found, how)
+
+
+def _as_network(model: Model) -> Network:
+    """Raises: UsageError for what is none."""
+    if isinstance(model, Network):
+        return model
+    if isinstance(model, str | PathLike):
+        return load_model(Path(model))
+    torch = sys.modules.get("torch")  # who has a module of it has imported it
+    if torch is not None and isinstance(model, torch.nn.Module):
+        from intervalcert.loaders.torch_modules import from_torch
+
+        return from_torch(model)
+    raise UsageError(
+        f"{type(model).__name__} is no model: give a Network (of arrays, Network.from_arrays makes one), the path of a "
+        "model file, or a torch.nn.Module"
+    )
 
 
 def certify(
@@ -127,7 +161,7 @@ def _radii(eps: Radius | Sequence[Radius] | npt.NDArray[np.floating], count: int
 
 
 def certify_inputs(
-    network: Network,
+    network: Model,
     inputs: npt.ArrayLike,
     eps: Radius | Sequence[Radius] | npt.NDArray[np.floating],
     *,
@@ -157,6 +191,7 @@ def certify_inputs(
             some beyond ±1 (1 takes them as they are).
         jobs: processes to work in.
     """
+    network = _as_network(network)
     rows, units = _input_table(network, inputs, scale)
     task = input_task(network, bounds, effort if local else None, deployed)
     blocks = blocks_of(rows, network, units.scale, _radii(eps, len(rows)))
@@ -189,7 +224,7 @@ def input_task(network: Network, bounds: Bounds | None, effort: int | None, depl
 
 
 def certify_deployed(
-    network: Network,
+    network: Model,
     outputs: npt.ArrayLike,
     eps: Radius | Sequence[Radius] | npt.NDArray[np.floating],
     *,
@@ -204,6 +239,7 @@ def certify_deployed(
     all inputs within eps of v that the format can represent. The worst case over all such v: from inputs,
     `certify_inputs` proves more.
     """
+    network = _as_network(network)
     rows = _table(outputs, "the outputs")
     _remark_probabilities(rows)
     certifier = LogitCertifier(input_task(network, bounds, None, deployed), as_fraction(input_norm))
@@ -235,13 +271,14 @@ def _exact_table(exact: Sequence[RationalVector], what: str) -> Rows:
 
 
 def evaluate(
-    network: Network, inputs: npt.ArrayLike, *, scale: Radius | None = None, backend: str = "float64"
+    network: Model, inputs: npt.ArrayLike, *, scale: Radius | None = None, backend: str = "float64"
 ) -> Evaluation:
     """Enclosures of what every layer of the network over the reals computes at each input.
 
     Guarantees: lower[l][r, k] <= (W·h + b)_k of layer l at input r <= upper[l][r, k]; the last layer's are the logits.
     Inputs and their scale are as in `certify_inputs`.
     """
+    network = _as_network(network)
     rows, units = _input_table(network, inputs, scale)
     found = Evaluation.joined([found for found, _ in evaluate_table(network, [rows], units.scale, backend)])
     return replace(found, input_range=units.floats)
@@ -264,9 +301,9 @@ def evaluate_table(
     return evaluations(network, norms, ladder(backend), blocks)
 
 
-def certified_radius(bounds: Bounds, outputs: npt.ArrayLike) -> tuple[float, ...]:
-    """The largest certified radius of each output, rounded down (see `Verdict.radius`)."""
-    return tuple(certify(bounds, outputs, 0).radius.tolist())
+def certified_radius(bounds: Bounds, outputs: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """The largest certified radius of each output, rounded down (see `Verdict.radius`); nobody writes to it."""
+    return certify(bounds, outputs, 0).radius
 
 
 def bulk_certifier(bounds: Bounds) -> BulkCertifier:
@@ -274,7 +311,7 @@ def bulk_certifier(bounds: Bounds) -> BulkCertifier:
     return BulkCertifier(bounds.margins.matrix, get_backend("exact"))
 
 
-def audit(bounds: Bounds, network: Network, on_step: Callable[[int], None] = lambda _: None) -> AuditReport:
+def audit(bounds: Bounds, network: Model, on_step: Callable[[int], None] = lambda _: None) -> AuditReport:
     """Recomputes the bounds of `network` with exact rationals and compares every claim.
 
     Raises: InputError if the bounds were computed from another model.
@@ -283,4 +320,4 @@ def audit(bounds: Bounds, network: Network, on_step: Callable[[int], None] = lam
         reference = get_backend("exact", bounds.method.prec)
     except UsageError as error:
         raise InputError(f"the bounds claim what cannot be recomputed: {error}") from None
-    return audit_bounds(bounds, network, reference, on_step)
+    return audit_bounds(bounds, _as_network(network), reference, on_step)

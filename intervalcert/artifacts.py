@@ -71,6 +71,11 @@ class Bounds:
     network: str | None = None
     versions: tuple[tuple[str, str], ...] = ()
 
+    def __repr__(self) -> str:
+        names = ", ".join(source.name[:60] for source in self.sources[:2])
+        what = f"{len(self.layers)} layers, {self.classes} classes"
+        return f"<Bounds of {names}: {what}, eps in the {self.eps_space} space>"
+
     @property
     def classes(self) -> int:
         return len(self.margins.matrix)

@@ -24,7 +24,7 @@ from intervalcert.forward import Evaluator, check_evaluable
 from intervalcert.local import LocalCertifier
 from intervalcert.network import Network
 from intervalcert.protocol import Backend, Floats, Indices, Matrix
-from intervalcert.rational import RationalMatrix, float_enclosure, shortest_exact
+from intervalcert.rational import RationalMatrix, float_enclosure, floats_above, shortest_exact
 
 __all__ = [
     "Block",
@@ -91,7 +91,7 @@ class InputCertifier:
         self._deployment = None
         if task.form is not None:
             self._deployment = Deployment(task.network, task.norms, task.sigmas, task.form, task.rungs)
-        self._margins = _from_above(task.margins)
+        self._margins = floats_above(task.margins)
 
     def verdicts(self, block: Block) -> Verdicts:
         """A verdict for each input of the block."""
@@ -238,7 +238,7 @@ class LogitCertifier:
         self.classes = len(task.margins)
         self._deployment = Deployment(task.network, task.norms, task.sigmas, task.form, task.rungs)
         self._worst = self._deployment.for_every(norm)
-        self._margins = _from_above(task.margins)
+        self._margins = floats_above(task.margins)
 
     def verdicts(self, rows: Rows, radii: Radii, *, with_radius: bool = True) -> Verdicts:  # noqa: ARG002
         """A verdict per row. Raises: InputError unless there are as many logits as classes, all finite."""
@@ -262,10 +262,6 @@ class LogitCertifier:
         return Verdicts(indices, winners, ceilings <= found, np.maximum(found, 0.0), nowhere, nowhere.copy())
 
 
-def _from_above(margins: Sequence[Sequence[Fraction]]) -> Floats:
-    return np.array([[float_enclosure(x, x)[1] for x in row] for row in margins], dtype=np.float64)
-
-
 # -- enclosures ------------------------------------------------------------------------------------------------------
 
 
@@ -279,6 +275,10 @@ class Evaluation:
     lower: tuple[Floats, ...]
     upper: tuple[Floats, ...]
     input_range: tuple[float, float] | None = None
+
+    def __repr__(self) -> str:
+        inputs, logits = self.lower[-1].shape
+        return f"<Evaluation of {inputs} inputs: {len(self.lower)} layers, {logits} logits>"
 
     @staticmethod
     def joined(parts: Sequence[Evaluation]) -> Evaluation:

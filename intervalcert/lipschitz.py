@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import reduce
+from functools import cached_property, reduce
 from operator import mul
 from typing import Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from intervalcert.chain import Multipliers, chain_bounds, guess_chain, tuned_multipliers
 from intervalcert.errors import InconclusiveError, UsageError
@@ -21,7 +22,7 @@ from intervalcert.layerwise import LayerBound, Plan, layer_bound
 from intervalcert.network import Network
 from intervalcert.norms import frobenius_upper
 from intervalcert.protocol import Backend, Scalar
-from intervalcert.rational import round_up
+from intervalcert.rational import decimal_upper, floats_above, round_up
 
 __all__ = [
     "MARGIN_METHODS",
@@ -83,6 +84,14 @@ class Margins:
     refused: tuple[str, ...] = ()
     sigmas: tuple[Fraction, ...] = ()
     multipliers: tuple[tuple[Fraction, ...], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Margins of {len(self.matrix)} classes, at most {decimal_upper(max(map(max, self.matrix)), 6)}>"
+
+    @cached_property
+    def floats_upper(self) -> npt.NDArray[np.float64]:
+        """The matrix as floats, each at least the exact bound and so a bound, too; inf beyond the floats."""
+        return floats_above(self.matrix)
 
 
 @dataclass(frozen=True)

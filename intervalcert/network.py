@@ -86,6 +86,11 @@ class Layer:
     before: Shrinkage | None = None
     after: Shrinkage | None = None
 
+    def __repr__(self) -> str:
+        rows, columns = self.weights.shape
+        name = "none" if self.activation is None else self.activation.name[:60]
+        return f"<Layer of {rows} x {columns} weights, bias {'yes' if self.columns else 'no'}, activation {name}>"
+
     @property
     def columns(self) -> tuple[RationalMatrix, ...]:
         """All that is added anywhere."""
@@ -195,6 +200,12 @@ class Network:
             raise InputError(f"the model has {self.outputs} outputs; margins are computed for at most {MAX_CLASSES}")
         if self.outputs < 2:
             raise InputError("the model has a single output: there is no other class to be told apart from")
+
+    def __repr__(self) -> str:
+        widths = [str(layer.weights.shape[0]) for layer in self.layers]
+        shown = widths if len(widths) <= 12 else [*widths[:5], "…", *widths[-5:]]
+        names = ", ".join(source.name[:60] for source in self.sources[:2])
+        return f"<Network {'-'.join([str(self.inputs), *shown])} from {names}, eps in the {self.eps_space} space>"
 
     @property
     def inputs(self) -> int:

@@ -47,6 +47,7 @@ __all__ = [
     "exact_integers",
     "float_below",
     "float_enclosure",
+    "floats_above",
     "format_exact",
     "is_flat",
     "is_listed",
@@ -329,6 +330,11 @@ def _float_at_least(x: Fraction) -> float:
     return nearest if nearest >= x else math.nextafter(nearest, math.inf)
 
 
+def floats_above(rows: Sequence[Sequence[Fraction]]) -> npt.NDArray[np.float64]:
+    """Each number rounded up to a float64, infinite where there is none; nobody writes to it."""
+    return _frozen(np.array([[_float_at_least(x) for x in row] for row in rows], dtype=np.float64))
+
+
 def decimal_upper(x: Fraction, digits: int = 17) -> str:
     """A decimal of `digits` significant digits, >= x >= 0: for people to read."""
     return _decimal(x, digits, ROUND_CEILING)
@@ -446,7 +452,10 @@ class RationalMatrix:
         return self._integers
 
     def __repr__(self) -> str:
-        return f"RationalMatrix({self.numerators.tolist()!r}, {self.denominator})"
+        """All of it if that is short: for people."""
+        rows, columns = self.shape
+        text = f"RationalMatrix({self.numerators.tolist()!r}, {self.denominator})" if rows * columns <= 16 else ""
+        return text if 0 < len(text) <= 100 else f"<RationalMatrix of {rows} x {columns}>"
 
     def __getitem__(self, index: tuple[int, int]) -> Fraction:
         return Fraction(self.numerators[index], self.denominator)

@@ -332,7 +332,7 @@ def _float_at_least(x: Fraction) -> float:
 
 def floats_above(rows: Sequence[Sequence[Fraction]]) -> npt.NDArray[np.float64]:
     """Each number rounded up to a float64, infinite where there is none; nobody writes to it."""
-    return _frozen(np.array([[_float_at_least(x) for x in row] for row in rows], dtype=np.float64))
+    return _frozen(np.array([[float_enclosure(x, x)[1] for x in row] for row in rows], dtype=np.float64))
 
 
 def decimal_upper(x: Fraction, digits: int = 17) -> str:

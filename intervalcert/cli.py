@@ -174,9 +174,7 @@ def _certify(arguments: argparse.Namespace) -> int:
             "vra": summary.vra,
             "decided_exactly": summary.exactly,
             "certified_locally": summary.locally,
-            "input_range": None
-            if summary.units is None
-            else [x if isfinite(x) else None for x in summary.units.floats],
+            "input_range": _range(summary.units),
             "semantics": semantics,
             "eps_space": space,
             "norm": "L2",

@@ -454,7 +454,8 @@ class RationalMatrix:
     def __repr__(self) -> str:
         """All of it if that is short: for people."""
         rows, columns = self.shape
-        text = f"RationalMatrix({self.numerators.tolist()!r}, {self.denominator})" if rows * columns <= 16 else ""
+        few = rows * columns <= 16 and all(x.bit_length() <= 64 for x in (*self.numerators.flat, self.denominator))
+        text = f"RationalMatrix({self.numerators.tolist()!r}, {self.denominator})" if few else ""
         return text if 0 < len(text) <= 100 else f"<RationalMatrix of {rows} x {columns}>"
 
     def __getitem__(self, index: tuple[int, int]) -> Fraction:

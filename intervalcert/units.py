@@ -25,7 +25,7 @@ from intervalcert.bulk import Rows
 from intervalcert.errors import InputError
 from intervalcert.inputs import check_width
 from intervalcert.network import Network
-from intervalcert.rational import float_enclosure, shortest_exact
+from intervalcert.rational import decimal_upper, float_enclosure, shortest_exact
 
 __all__ = ["PROBABILITIES", "Box", "Units", "are_probabilities", "units_of"]
 
@@ -82,7 +82,7 @@ def units_of(chunks: Iterable[Rows], network: Network, scale: Fraction | None, b
     least, most = seen
     if scale is None and whole and max(-least, most) > 1:
         raise InputError(
-            f"{what}: whole numbers, from {shortest_exact(least)} to {shortest_exact(most)}. What is their unit? "
+            f"{what}: whole numbers, from {_text(least)} to {_text(most)}. What is their unit? "
             "Say it as a scale (--input-scale): 1/255 for images of bytes that the model takes as x/255, 1 if it takes "
             "them as they are"
         )
@@ -98,9 +98,15 @@ def _doubt(what: str, size: Fraction, scale: Fraction) -> str | None:
     if not 0 < size <= 1 or abs(scale) > _SMALL_SCALE:
         return None
     return (
-        f"{what}: no number is beyond ±{shortest_exact(size)}, and the scale makes them all "
-        f"{shortest_exact(1 / abs(scale))} times smaller: were they scaled before?"
+        f"{what}: no number is beyond ±{_text(size)}, and the scale makes them all "
+        f"{_text(1 / abs(scale))} times smaller: were they scaled before?"
     )
+
+
+def _text(x: Fraction) -> str:
+    """For messages: exactly, unless that is long."""
+    text = shortest_exact(x)
+    return text if len(text) <= 60 else f"≈{'-' if x < 0 else ''}{decimal_upper(abs(x))}"
 
 
 def _ends(rows: Rows) -> tuple[Fraction, Fraction]:
@@ -134,14 +140,14 @@ def _are_whole(rows: Rows) -> bool:
 
 def _outside(rows: Rows, scale: Fraction, box: Box) -> InputError:
     """The first number that is. Requires: there is one."""
-    low, high = map(shortest_exact, box)
+    low, high = map(_text, box)
     for index in range(len(rows)):
         row = rows.row(index)
         for column, numerator in enumerate(row.numerators):
             x = Fraction(numerator, row.denominator) * scale
             if not box[0] <= x <= box[1]:
                 place = f"row {rows.first + index}, column {column}"
-                return InputError(f"{rows.what}: {shortest_exact(x)} in {place} is not between {low} and {high}")
+                return InputError(f"{rows.what}: {_text(x)} in {place} is not between {low} and {high}")
     raise ValueError("all numbers are in the box")
 
 

@@ -853,6 +853,11 @@ def test_a_box_is_met_by_decimals_that_no_float_holds(folder):
     assert code == 3
     assert "30000000000000000000001/100000000000000000000000 in row 1, column 0 is not between 0 and 0.3" in err
     assert folder(*command[:-1], "1e-401", "1")[0] == 3
+    Path("x.csv").write_text(f"0.{'3' * 1400},0\n-1e400,2\n")
+    for box in (("1e-999", "1"), ("0", "0.2"), ("-1", "1")):
+        code, _, err = folder(*command[:-1], *box)
+        assert code == 3
+        assert len(err) < 200, "a long number is shortened"
 
 
 def piped(text):

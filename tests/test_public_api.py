@@ -397,6 +397,7 @@ def test_a_repr_says_what_it_is(bounds):
     assert repr(audit(bounds, Network.from_arrays([np.eye(2)]))) == "<AuditReport: 3 of 3 claims confirmed>"
     assert repr(RationalMatrix.from_integers([[1, 2]], 3)) == "RationalMatrix([[1, 2]], 3)"
     assert repr(RationalMatrix.from_integers([range(17)], 3)) == "<RationalMatrix of 1 x 17>"
+    assert repr(RationalMatrix.from_integers([[10**5000]], 3)) == "<RationalMatrix of 1 x 1>"  # too long for Python
 
 
 # -- wrong types -----------------------------------------------------------------------------------------------------

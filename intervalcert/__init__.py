@@ -19,6 +19,7 @@ _HOMES = {
     "AuditReport": "auditing",
     "Bounds": "artifacts",
     "InputError": "errors",
+    "InputWarning": "errors",
     "IntervalcertError": "errors",
     "Network": "network",
     "SoundnessError": "errors",
@@ -43,6 +44,7 @@ __all__ = [
     "AuditReport",
     "Bounds",
     "InputError",
+    "InputWarning",
     "IntervalcertError",
     "Network",
     "SoundnessError",
@@ -78,7 +80,7 @@ if TYPE_CHECKING:
     from intervalcert.auditing import AuditReport
     from intervalcert.bulk import Verdicts
     from intervalcert.certifier import Verdict
-    from intervalcert.errors import InputError, IntervalcertError, SoundnessError, UsageError
+    from intervalcert.errors import InputError, InputWarning, IntervalcertError, SoundnessError, UsageError
     from intervalcert.loaders import from_torch, load_model, save_model
     from intervalcert.network import Network
 
@@ -87,3 +89,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f"intervalcert.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'intervalcert' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

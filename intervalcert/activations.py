@@ -45,6 +45,9 @@ class Activation:
     hinges: Hinges | None = None
     curve: Curve | None = None
 
+    def __repr__(self) -> str:
+        return f"<Activation {self.name[:60]}>"
+
 
 def _sector(
     name: str, low: Fraction, high: Fraction, hinges: Hinges | None = None, curve: Curve | None = None
@@ -75,9 +78,17 @@ PARAMETRISED = {
 }
 
 
+_SPELLINGS = {kind.replace("_", ""): kind for kind in (*ACTIVATIONS, *PARAMETRISED)}
+
+
 def activation(name: str) -> Activation:
-    """The activation of that name. An unknown one is an error: there is no Lipschitz constant by default."""
+    """The activation of that name. An unknown one is an error: there is no Lipschitz constant by default.
+
+    Names are as others write them, too: ReLU, LeakyReLU:0.01, HardTanh.
+    """
     kind, colon, parameter = str(name).partition(":")
+    kind = _SPELLINGS.get(kind.replace("_", "").lower(), kind)
+    name = f"{kind}{colon}{parameter}"
     if name in ACTIVATIONS:
         return ACTIVATIONS[name]
     if kind == "clip" and colon:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,16 +20,18 @@ from intervalcert.backends import DEFAULT_PREC, get_backend, ladder
 from intervalcert.batch import certify_all, outputs_of, rows_of
 from intervalcert.bulk import BulkCertifier, Radii, Rows, Verdicts
 from intervalcert.deployed import as_deployed
-from intervalcert.errors import InputError, UsageError
+from intervalcert.errors import InputError, InputWarning, UsageError
 from intervalcert.formats import get_format
 from intervalcert.forward import check_evaluable
 from intervalcert.inputs import Evaluation, LogitCertifier, Task, blocks_of, evaluations
 from intervalcert.layerwise import NormMethod, Plan
 from intervalcert.lipschitz import MAX_EFFORT, MarginMethod, MarginPlan, layer_bounds, network_bounds
+from intervalcert.loaders import load_model
 from intervalcert.local import DEFAULT_EFFORT
 from intervalcert.network import Network, Single
 from intervalcert.norms import Iterations
-from intervalcert.rational import RationalVector, as_fraction, float_enclosure, is_flat, plain_array
+from intervalcert.rational import RationalVector, as_fraction, float_enclosure, is_flat, is_listed, plain_array
+from intervalcert.units import PROBABILITIES, Units, are_probabilities, units_of
 from intervalcert.workers import judge_all
 
 __all__ = [
@@ -44,8 +50,18 @@ __all__ = [
 Radius = str | int | float | Fraction
 
 
+class Module(Protocol):
+    """A ``torch.nn.Module``; torch is not imported for its name."""
+
+    training: bool
+
+
+Model = Network | str | PathLike[str] | Module
+"""A network; the path of a model file, as `load_model` reads it; or a module, as `from_torch` does."""
+
+
 def compute_bounds(
-    network: Network,
+    network: Model,
     backend: str = "arb",
     iterations: Iterations = "auto",
     *,
@@ -62,6 +78,8 @@ def compute_bounds(
     the bounds of any backend are at least those of ``exact``.
 
     Args:
+        network: a `Network`, the path of a model file, or a ``torch.nn.Module``; with other options than the default
+            ones, load it by `load_model` or `from_torch`.
         backend: ``arb`` (balls), ``float64`` (fastest), ``exact`` (rationals), ``mpmath`` (independent, slow).
         iterations: Gram steps per layer; ``auto`` stops when a step gains less than 1e-5 of the bound.
         method: how norms are bounded: ``gram`` iteration; ``cholesky``, tight to 1e-9 and better; ``auto``, the tighter
@@ -72,12 +90,30 @@ def compute_bounds(
         prec: bits of the grid and the square roots of the algorithm.
         on_step: called with the layer's index after each Gram step.
     """
+    network = _as_network(network)
     rungs = ladder(backend, prec)
     asked = MarginPlan(margins, effort)
     plan = Plan(method or ("auto" if iterations == "auto" else "gram"), iterations)
     found = network_bounds(network, rungs, [plan] * len(network.layers), on_step, margins=asked)
     how = Method(backend, prec, rungs[0].working_bits, str(iterations), plan.method, margins, effort)
     return Bounds.of(network, found, how)
+
+
+def _as_network(model: Model) -> Network:
+    """Raises: UsageError for what is none."""
+    if isinstance(model, Network):
+        return model
+    if isinstance(model, str | PathLike):
+        return load_model(Path(model))
+    torch = sys.modules.get("torch")  # who has a module of it has imported it
+    if torch is not None and isinstance(model, torch.nn.Module):
+        from intervalcert.loaders.torch_modules import from_torch
+
+        return from_torch(model)
+    raise UsageError(
+        f"{type(model).__name__} is no model: give a Network (of arrays, Network.from_arrays makes one), the path of a "
+        "model file, or a torch.nn.Module"
+    )
 
 
 def certify(
@@ -97,8 +133,10 @@ def certify(
     outputs = _one_per_row(outputs, bounds.single)
     rows = rows_of(outputs)
     if rows is not None:
+        _remark_probabilities(rows)
         return replace(certifier.verdicts(rows, _radii(eps, len(rows))), eps_space=bounds.eps_space)
     found = outputs_of(outputs)
+    _remark_probabilities(_exact_table(found.rows, "the outputs"))
     if bounds.single is not None:
         if len(found.rows[0]) != 1:
             raise InputError(f"the outputs: {len(found.rows[0])} numbers per output, but the model has a single one")
@@ -119,22 +157,28 @@ def _one_per_row(outputs: npt.ArrayLike, single: Single | None) -> npt.ArrayLike
     return [[x] for x in listed] if is_flat(listed, "the outputs") else listed
 
 
+def _remark_probabilities(rows: Rows) -> None:
+    if are_probabilities(rows):
+        warnings.warn(f"{rows.what}: {PROBABILITIES}", InputWarning, stacklevel=3)
+
+
 def _radii(eps: Radius | Sequence[Radius] | npt.NDArray[np.floating], count: int) -> Radii:
-    if isinstance(eps, np.ndarray):
-        plain_array(eps)  # refuses a masked one
-        eps = eps if eps.ndim else eps.item()
-    if isinstance(eps, str) or not isinstance(eps, Sequence | np.ndarray):
-        return Radii.all_equal(as_fraction(eps))
-    if len(eps) != count:
-        raise InputError(f"{count} outputs, but {len(eps)} radii")
-    plain = isinstance(eps, np.ndarray) and eps.ndim == 1 and eps.dtype.kind == "f" and eps.dtype.itemsize <= 8
-    if isinstance(eps, np.ndarray) and plain and np.isfinite(eps).all():
-        return Radii.of_floats(eps.astype(np.float64))
-    return Radii.of([as_fraction(x) for x in eps])
+    array = plain_array(eps)
+    given: Any = eps if array is None else array
+    if isinstance(given, np.ndarray) and not given.ndim:
+        given = given[()]
+    if not is_listed(given):
+        return Radii.all_equal(as_fraction(given))
+    if len(given) != count:
+        raise InputError(f"{count} outputs, but {len(given)} radii")
+    plain = array is not None and array.ndim == 1 and array.dtype.kind == "f" and array.dtype.itemsize <= 8
+    if array is not None and plain and np.isfinite(array).all():
+        return Radii.of_floats(array.astype(np.float64))
+    return Radii.of([as_fraction(x) for x in given])
 
 
 def certify_inputs(
-    network: Network,
+    network: Model,
     inputs: npt.ArrayLike,
     eps: Radius | Sequence[Radius] | npt.NDArray[np.floating],
     *,
@@ -152,7 +196,7 @@ def certify_inputs(
 
     Args:
         inputs: one row per input (or a single one), each number at its exact value: inputs of the model, before any
-            normalisation, wherever eps is measured.
+            normalisation, wherever eps is measured. If the model says which shape its inputs have, arrays may have it.
         bounds: those of this network; computed here if there are none.
         local: try again, at the input itself, what the bounds leave open (some milliseconds an input, more for those
             that come close).
@@ -160,15 +204,16 @@ def certify_inputs(
         deployed: which network that is: ``real``, the function over the reals; or ``float32``, ``float16``,
             ``bfloat16``, ``float64``: the program in that format, its weights rounded to it, with any order of
             summation, for all inputs within eps that the format can represent (see `deployed`).
-        scale: what every number is multiplied with, exactly, such as "1/255"; needed for integers.
+        scale: what every number is multiplied with, exactly, such as "1/255"; needed if all of them are whole, and
+            some beyond ±1 (1 takes them as they are).
         jobs: processes to work in.
     """
-    rows = _table(inputs, "the inputs")
+    network = _as_network(network)
+    rows, units = _input_table(network, inputs, scale)
     task = input_task(network, bounds, effort if local else None, deployed)
-    factor = None if scale is None else as_fraction(scale)
-    blocks = blocks_of(rows, network, factor, _radii(eps, len(rows)))
+    blocks = blocks_of(rows, network, units.scale, _radii(eps, len(rows)))
     found = Verdicts.of([verdict for _, some in judge_all(task, blocks, jobs) for verdict in some])
-    return replace(found, semantics=deployed, eps_space=network.eps_space)
+    return replace(found, semantics=deployed, eps_space=network.eps_space, input_range=units.floats)
 
 
 def input_task(network: Network, bounds: Bounds | None, effort: int | None, deployed: str = "real") -> Task:
@@ -197,7 +242,7 @@ def input_task(network: Network, bounds: Bounds | None, effort: int | None, depl
 
 
 def certify_deployed(
-    network: Network,
+    network: Model,
     outputs: npt.ArrayLike,
     eps: Radius | Sequence[Radius] | npt.NDArray[np.floating],
     *,
@@ -212,43 +257,53 @@ def certify_deployed(
     all inputs within eps of v that the format can represent. The worst case over all such v: from inputs,
     `certify_inputs` proves more.
     """
+    network = _as_network(network)
     rows = _table(_one_per_row(outputs, network.single), "the outputs")
+    _remark_probabilities(rows)
     certifier = LogitCertifier(input_task(network, bounds, None, deployed), as_fraction(input_norm))
     found = certifier.verdicts(rows, _radii(eps, len(rows)))
     return replace(found, semantics=deployed, eps_space=network.eps_space)
 
 
-def _table(values: npt.ArrayLike, what: str) -> Rows:
-    """An array, or a list whose numbers are read one by one."""
-    rows = rows_of(values, what)
-    if rows is not None:
-        return rows
-    exact = outputs_of(values, what).rows
+def _input_table(network: Network, inputs: npt.ArrayLike, scale: Radius | None) -> tuple[Rows, Units]:
+    """What a caller gives as inputs of the network, and how it is read."""
+    rows = _table(inputs, "the inputs", network.shape or (network.inputs,))
+    units = units_of([rows], network, None if scale is None else as_fraction(scale))
+    if units.doubt is not None:
+        warnings.warn(units.doubt, InputWarning, stacklevel=3)
+    return rows, units
 
+
+def _table(values: npt.ArrayLike, what: str, shape: tuple[int, ...] | None = None) -> Rows:
+    """An array, or a list whose numbers are read one by one."""
+    rows = rows_of(values, what, shape)
+    return _exact_table(outputs_of(values, what).rows, what) if rows is None else rows
+
+
+def _exact_table(exact: Sequence[RationalVector], what: str) -> Rows:
     def exactly(row: int, columns: Sequence[int]) -> RationalVector:
         return RationalVector(tuple(exact[row].numerators[column] for column in columns), exact[row].denominator)
 
     near = [[float_enclosure(x, x)[0] for x in (Fraction(n, row.denominator) for n in row.numerators)] for row in exact]
-    listed: Any = [values] if is_flat(values, what) else values
-    integers = all(isinstance(x, int | np.integer) for row in listed for x in row)
-    whole = integers and bool((np.abs(near) > 1).any())  # zeros and ones alone may be anything
-    return Rows(np.array(near, dtype=np.float64), None, exactly, what=what, whole=whole)
+    return Rows(np.array(near, dtype=np.float64), None, exactly, what=what)
 
 
 def evaluate(
-    network: Network, inputs: npt.ArrayLike, *, scale: Radius | None = None, backend: str = "float64"
+    network: Model, inputs: npt.ArrayLike, *, scale: Radius | None = None, backend: str = "float64"
 ) -> Evaluation:
     """Enclosures of what every layer of the network over the reals computes at each input.
 
     Guarantees: lower[l][r, k] <= (W·h + b)_k of layer l at input r <= upper[l][r, k]; the last layer's are the logits.
+    Inputs and their scale are as in `certify_inputs`.
     """
-    rows = _table(inputs, "the inputs")
-    factor = None if scale is None else as_fraction(scale)
-    return Evaluation.joined([found for found, _ in evaluate_table(network, [rows], factor, backend)])
+    network = _as_network(network)
+    rows, units = _input_table(network, inputs, scale)
+    found = Evaluation.joined([found for found, _ in evaluate_table(network, [rows], units.scale, backend)])
+    return replace(found, input_range=units.floats)
 
 
 def evaluate_table(
-    network: Network, chunks: Iterable[Rows], scale: Fraction | None, backend: str
+    network: Network, chunks: Iterable[Rows], scale: Fraction, backend: str
 ) -> Iterator[tuple[Evaluation, int]]:
     """The enclosures of a table of inputs, block by block, each with its part of the work."""
     check_evaluable(network)
@@ -264,9 +319,9 @@ def evaluate_table(
     return evaluations(network, norms, ladder(backend), blocks)
 
 
-def certified_radius(bounds: Bounds, outputs: npt.ArrayLike) -> tuple[float, ...]:
-    """The largest certified radius of each output, rounded down (see `Verdict.radius`)."""
-    return tuple(certify(bounds, outputs, 0).radius.tolist())
+def certified_radius(bounds: Bounds, outputs: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """The largest certified radius of each output, rounded down (see `Verdict.radius`); nobody writes to it."""
+    return certify(bounds, outputs, 0).radius
 
 
 def bulk_certifier(bounds: Bounds) -> BulkCertifier:
@@ -287,7 +342,7 @@ def _check_classes(single: Single | None) -> None:
 
 def audit(
     bounds: Bounds,
-    network: Network,
+    network: Model,
     on_step: Callable[[int], None] = lambda _: None,
     *,
     budget: float | None = None,
@@ -306,4 +361,4 @@ def audit(
         reference = get_backend("exact", bounds.method.prec)
     except UsageError as error:
         raise InputError(f"the bounds claim what cannot be recomputed: {error}") from None
-    return audit_bounds(bounds, network, reference, on_step, budget, on_estimate)
+    return audit_bounds(bounds, _as_network(network), reference, on_step, budget, on_estimate)

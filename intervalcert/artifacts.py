@@ -25,7 +25,7 @@ import numpy as np
 
 from intervalcert.activations import activation
 from intervalcert.errors import InputError, SoundnessError, about
-from intervalcert.files import MAX_FILE_BYTES, atomic_writer, parse_json, read_text
+from intervalcert.files import MAX_FILE_BYTES, atomic_writer, is_plain, open_input, parse_json, read_text
 from intervalcert.layerwise import METHODS, LayerBound
 from intervalcert.lipschitz import MARGIN_METHODS, MAX_EFFORT, MarginMethod, Margins, NetworkBounds
 from intervalcert.network import EPS_SPACES, EpsSpace, Network, Single, Source
@@ -80,6 +80,11 @@ class Bounds:
     network: str = ""
     versions: tuple[tuple[str, str], ...] = ()
     single: Single | None = None
+
+    def __repr__(self) -> str:
+        names = ", ".join(source.name[:60] for source in self.sources[:2])
+        what = f"{len(self.layers)} layers, {self.classes} classes"
+        return f"<Bounds of {names}: {what}, eps in the {self.eps_space} space>"
 
     @property
     def classes(self) -> int:
@@ -204,6 +209,7 @@ def _as_json(bounds: Bounds) -> dict[str, Any]:
 def load_bounds(path: str | Path) -> Bounds:
     """Reads a bounds file. Raises: InputError if it is damaged, incomplete, or of another version."""
     path = Path(path)
+    _refuse_another_kind(path)
     text = read_text(path)
     try:
         data = parse_json(text)
@@ -217,6 +223,19 @@ def load_bounds(path: str | Path) -> Bounds:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise InputError(f"{path} is not a bounds file of version {FORMAT_VERSION}: {what}") from None
+
+
+def _refuse_another_kind(path: Path) -> None:
+    """Raises: InputError for what begins like no JSON object: a model, as a rule, or a table."""
+    if not is_plain(path):
+        return
+    with open_input(path) as file:
+        start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if start and not start.startswith(b"{"):
+        raise InputError(
+            f"{path} is not a bounds file. If it is a model, compute its bounds first: intervalcert bounds {path} -o "
+            "bounds.json"
+        )
 
 
 def _from_json(data: Any) -> Bounds:

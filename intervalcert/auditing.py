@@ -31,10 +31,16 @@ class Claim:
     exact: Fraction
     confirmed: bool
 
+    def __repr__(self) -> str:
+        return f"<Claim {self.what}: {'' if self.confirmed else 'not '}confirmed>"
+
 
 @dataclass(frozen=True)
 class AuditReport:
     claims: tuple[Claim, ...]
+
+    def __repr__(self) -> str:
+        return f"<AuditReport: {len(self.claims) - len(self.unconfirmed)} of {len(self.claims)} claims confirmed>"
 
     @property
     def unconfirmed(self) -> tuple[Claim, ...]:

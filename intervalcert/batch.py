@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from intervalcert.bulk import BulkCertifier, Radii, Rows, Verdicts
+from intervalcert.bulk import BulkCertifier, Radii, Rows, Verdicts, input_sides
 from intervalcert.certifier import Certifier, Verdict
 from intervalcert.errors import InputError, UsageError
+from intervalcert.files import is_plain, stamp_of
 from intervalcert.inputs import Block, LogitCertifier, Task, blocks_of
-from intervalcert.network import Single
+from intervalcert.network import Network, Single
 from intervalcert.rational import RationalVector, as_row, as_rows, is_flat, plain_array
 from intervalcert.tables import LabelSource, RowSource, open_labels, open_rows
 from intervalcert.tables.writers import (
@@ -27,6 +28,7 @@ from intervalcert.tables.writers import (
     radius_text,
     verdict_sink,
 )
+from intervalcert.units import Box, Units, units_of
 from intervalcert.workers import judge_all
 
 __all__ = [
@@ -46,8 +48,13 @@ __all__ = [
     "read_outputs",
     "rows_of",
     "summarise",
+    "surveyed",
     "verdict_sink",
 ]
+
+
+MAX_HELD = 2**24
+"""Numbers of a table that can be read only once: 128 MiB as floats."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +69,15 @@ class Outputs:
 # -- in: exact rows, all at once -------------------------------------------------------------------------------------
 
 
-def rows_of(array: npt.ArrayLike, what: str = "the outputs") -> Rows | None:
-    """An array of logits, one output per row, or a single output; None for a list: its numbers are read one by one."""
+def rows_of(array: npt.ArrayLike, what: str = "the outputs", shape: tuple[int, ...] | None = None) -> Rows | None:
+    """An array of logits, one output per row, or a single output; None for a list: its numbers are read one by one.
+
+    shape: these are inputs, each of that shape or flat.
+    """
     found = plain_array(array)
     if found is None:
         return None
-    found = np.atleast_2d(found)
+    found = np.atleast_2d(found) if shape is None else found.reshape(input_sides(found.shape, shape, what))
     if found.ndim != 2 or 0 in found.shape:
         raise InputError(f"{what}: an array of shape {found.shape} where a non-empty matrix is expected")
     return Rows.of_array(found, what)
@@ -125,6 +135,7 @@ class Summary:
     exactly: outputs that the filter left to exact rationals. eps: the radius of all outputs; None if they differ.
     locally: how many of the certified ones are so by local refinement alone.
     single: how a single output was read.
+    units: how inputs were read; None where logits were given.
     """
 
     certified: int
@@ -135,6 +146,7 @@ class Summary:
     eps: Fraction | None = None
     locally: int = 0
     single: Single | None = None
+    units: Units | None = None
 
     @property
     def accuracy(self) -> float | None:
@@ -185,22 +197,58 @@ def certify_source(
 def certify_inputs_of(
     task: Task,
     source: RowSource,
+    units: Units,
     radii: Radii | None,
     *,
-    scale: Fraction | None = None,
     jobs: int = 1,
     labels: LabelSource | None = None,
     write: Write | None = None,
     on_rows: Callable[[int, int], None] = lambda *_: None,
 ) -> Summary:
-    """The same for a file of inputs, each number of which is multiplied by `scale`, in so many processes."""
+    """The same for a file of inputs that was `surveyed`, in so many processes."""
 
     def blocks() -> Iterator[Block]:
         for rows in source.chunks:
-            yield from blocks_of(rows, task.network, scale, _own(radii, rows, source))
+            yield from blocks_of(rows, task.network, units.scale, _own(radii, rows, source))
 
     judged = ((verdicts, block.common, block.work) for block, verdicts in judge_all(task, blocks(), jobs))
-    return _summed(judged, labels, write, on_rows)
+    return replace(_summed(judged, labels, write, on_rows), units=units)
+
+
+def surveyed(
+    path: Path, opened: Callable[[], RowSource], network: Network, scale: Fraction | None, box: Box | None = None
+) -> tuple[RowSource, Units]:
+    """A table of inputs, to be read now, and what all of it is: it has been read before.
+
+    A file is read twice, and must not change; what can be read only once (a pipe) is held in memory.
+    Raises: InputError as `units_of` does; for a pipe that holds too much.
+    """
+    if not is_plain(path):
+        source = opened()
+        held = list(_within_memory(source))
+        return replace(source, chunks=iter(held)), units_of(held, network, scale, box)
+    before = stamp_of(path)
+    units = units_of(opened().chunks, network, scale, box)
+    source = opened()
+
+    def unchanged() -> Iterator[Rows]:
+        yield from source.chunks
+        if stamp_of(path) != before:
+            raise InputError(f"{path} was changed while it was read: try again when nobody writes to it")
+
+    return replace(source, chunks=unchanged()), units
+
+
+def _within_memory(source: RowSource) -> Iterator[Rows]:
+    count = 0
+    for rows in source.chunks:
+        count += rows.values.size
+        if count > MAX_HELD:
+            raise InputError(
+                f"{source.path} can be read only once, and more than {MAX_HELD} numbers are not held in memory for a "
+                "second look: write them to a file"
+            )
+        yield rows
 
 
 def _own(radii: Radii | None, rows: Rows, source: RowSource) -> Radii:

@@ -30,7 +30,7 @@ from intervalcert.machine import arithmetic_fault
 from intervalcert.protocol import Backend
 from intervalcert.rational import RationalMatrix, RationalVector, float_enclosure, shortest_exact
 
-__all__ = ["BulkCertifier", "Radii", "Rows", "Verdicts", "bfloat16_values", "is_bfloat16"]
+__all__ = ["BulkCertifier", "Radii", "Rows", "Verdicts", "bfloat16_values", "input_sides", "is_bfloat16"]
 
 _LARGEST_INTEGER = 2**53
 """Every integer up to here is a float64."""
@@ -95,7 +95,6 @@ class Rows:
     (inf if it is beyond the floats), and `exactly(r, columns)` tells those entries of the row.
     radii: where the table has its own. what: the table, for messages. first: the index of row 0 there.
     work: how much of the table this is, in the units of its size (rows or bytes).
-    whole: whether the table holds integers, by its type or (in text) without exception.
     """
 
     values: npt.NDArray[Any]
@@ -105,7 +104,6 @@ class Rows:
     what: str = "the outputs"
     first: int = 0
     work: int = 0
-    whole: bool = False
 
     def __len__(self) -> int:
         return len(self.values)
@@ -127,7 +125,7 @@ class Rows:
         """That number, and then the one logit of each row, exactly. Raises: InputError unless all are finite."""
         values = self.values.astype(np.float64)
         if self.places is not None and not np.isfinite(values).all():
-            raise _not_finite(self, values.T, 0)
+            raise self.not_finite(values)
         unit = 10 ** (self.places or 0)
         near = _nearest(constant * unit)
         if self.places is not None and math.isfinite(near) and Fraction(near) == constant * unit:
@@ -155,12 +153,33 @@ class Rows:
                 f"{what}: numbers of type {array.dtype} (float16, bfloat16, float32, float64 or integers are read)"
             )
         if array.dtype.kind == "f" or array.dtype.itemsize < 8 or _are_small(array):
-            return Rows(array, what=what, first=first, work=work, whole=array.dtype.kind != "f")
+            return Rows(array, what=what, first=first, work=work)
 
         def exactly(row: int, columns: Sequence[int]) -> RationalVector:
             return RationalVector(tuple(array[row, column].item() for column in columns), 1)
 
-        return Rows(array.astype(np.float64), None, exactly, None, what, first, work, whole=True)
+        return Rows(array.astype(np.float64), None, exactly, None, what, first, work)
+
+    def not_finite(self, values: npt.NDArray[Any], start: int = 0) -> InputError:
+        """What is to be raised for the first of some values, those from row `start` on. Requires: there is one."""
+        row, column = np.argwhere(~np.isfinite(values))[0].tolist()
+        place = f"row {self.first + start + row}, column {column}"
+        return InputError(f"{self.what}: {values[row, column]} in {place}; every number must be finite")
+
+
+def input_sides(found: tuple[int, ...], one: tuple[int, ...], what: str) -> tuple[int, int]:
+    """How many inputs an array of shape `found` holds, and numbers per input: each has the shape `one`, or is flat.
+
+    Raises: InputError for an array of another shape.
+    """
+    width = math.prod(one)
+    for single in (one, (width,)):
+        if 0 not in found and single in {found, found[1:]}:
+            return math.prod(found) // width, width
+    count = math.prod(found[-1:] if len(found) < 3 else found[1:])
+    many = f"{count} numbers per input, but the model takes {width}: " if count != width else ""
+    shapes = " or ".join(f"(n, {', '.join(map(str, single))})" for single in dict.fromkeys((one, (width,))))
+    raise InputError(f"{what}: {many}an array of shape {found} where {shapes} is expected, for n inputs")
 
 
 def _joined(constant: float, column: Floats) -> Floats:
@@ -205,6 +224,7 @@ class Verdicts(Sequence[Verdict]):
     """The verdicts of many outputs: a sequence of `Verdict`, held as arrays that cannot be written to.
 
     semantics: which network they are about: ``real``, or the format of a program. eps_space: where radii are measured.
+    input_range: of all the inputs, after scaling, rounded outward; None where logits were given.
     """
 
     indices: npt.NDArray[np.int64]
@@ -217,6 +237,7 @@ class Verdicts(Sequence[Verdict]):
     fault: Texts = field(default_factory=lambda: np.array(""))
     semantics: str = "real"
     eps_space: str = "input"
+    input_range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         for name in ("proved_by", "fault"):  # mostly nothing at all, in whatever number
@@ -313,7 +334,7 @@ class BulkCertifier:
             tile = scratch("tile", (self.classes, min(step, count - start)))
             tile[...] = rows.values[part].T
             if rows.places is not None and not np.isfinite(tile).all():
-                raise _not_finite(rows, tile, start)
+                raise rows.not_finite(tile.T, start)
             if self._trusted:
                 found = judge(tables, tile, *radii.ends(part))
                 argmax[part], rival[part], radius[part] = found.argmax, found.rival, found.radius
@@ -342,9 +363,3 @@ class BulkCertifier:
         above, below = nearest.as_integer_ratio()
         radius = nearest if above * bottom < top * below else math.nextafter(nearest, 0.0)
         return eps.numerator * bottom < top * eps.denominator, radius
-
-
-def _not_finite(rows: Rows, tile: Floats, start: int) -> InputError:
-    row, column = np.argwhere(~np.isfinite(tile.T))[0].tolist()
-    place = f"row {rows.first + start + row}, column {column}"
-    return InputError(f"{rows.what}: {tile[column, row]} in {place}; every number must be finite")

@@ -20,6 +20,7 @@ import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,11 +32,12 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from intervalcert.batch import Summary
-    from intervalcert.bulk import BulkCertifier, Radii
+    from intervalcert.bulk import BulkCertifier, Radii, Rows
     from intervalcert.inputs import LogitCertifier, Task
     from intervalcert.network import Network
-    from intervalcert.tables import RowSource
+    from intervalcert.tables import LabelSource, RowSource
     from intervalcert.tables.writers import Write
+    from intervalcert.units import Box, Units
 
 __all__ = ["main"]
 
@@ -175,6 +177,7 @@ def _certify(arguments: argparse.Namespace) -> int:
             "vra": summary.vra,
             "decided_exactly": summary.exactly,
             "certified_locally": summary.locally,
+            "input_range": _range(summary.units),
             "semantics": semantics,
             "eps_space": space,
             "norm": "L2",
@@ -191,39 +194,78 @@ def _certify(arguments: argparse.Namespace) -> int:
     return 1 if arguments.check and summary.certified < summary.total else 0
 
 
+def _range(units: Units | None) -> list[float | None] | None:
+    """For JSON, which has no infinity: null stands for an end beyond the floats."""
+    return None if units is None else [x if isfinite(x) else None for x in units.floats]
+
+
 def _certify_inputs(arguments: argparse.Namespace) -> Summary:
     from intervalcert.api import input_task
     from intervalcert.artifacts import load_bounds
     from intervalcert.batch import VERDICT_COLUMNS, certify_inputs_of
     from intervalcert.local import DEFAULT_EFFORT
-    from intervalcert.tables import open_labels
 
-    radii, scale = _radii(arguments), _number(arguments.input_scale, "--input-scale")
+    radii, unit = _radii(arguments), _unit(arguments)
     network = _load(arguments)
     bounds = load_bounds(arguments.bounds) if arguments.bounds is not None else None
+    source, units = _survey_inputs(arguments, network, *unit)
     effort = DEFAULT_EFFORT if arguments.effort is None else arguments.effort
     task = input_task(network, bounds, effort if arguments.local else None, arguments.deployed)
     _say_coarse(task)
-    headers: list[tuple[str, bool]] = []
-    source = _open_inputs(arguments, headers)
-    labels = None if arguments.labels is None else open_labels(arguments.labels, network.outputs)
     jobs = (os.cpu_count() or 1) if arguments.jobs is None else arguments.jobs
     with (
         _sink(arguments, VERDICT_COLUMNS, network.eps_space) as write,
+        _labels(arguments, network.outputs) as labels,
         row_progress("certify", source.size) as on_rows,
     ):
-        summary = certify_inputs_of(
-            task, source, radii, scale=scale, jobs=jobs, labels=labels, write=write, on_rows=on_rows
-        )
-    _say_headers(arguments.inputs, headers)
+        summary = certify_inputs_of(task, source, units, radii, jobs=jobs, labels=labels, write=write, on_rows=on_rows)
     return replace(summary, single=network.single)
 
 
-def _open_inputs(arguments: argparse.Namespace, headers: list[tuple[str, bool]]) -> RowSource:
+@contextlib.contextmanager
+def _labels(arguments: argparse.Namespace, classes: int) -> Iterator[LabelSource | None]:
+    """The true classes, if a file was named for them; its header is said when all is done."""
+    from intervalcert.tables import open_labels
+
+    path = getattr(arguments, "labels", None)
+    headers: list[tuple[str, bool]] = []
+    yield None if path is None else open_labels(path, classes, lambda *line: headers.append(line))
+    if path is not None:
+        _say_headers(path, headers)
+
+
+def _unit(arguments: argparse.Namespace) -> tuple[Fraction | None, Box | None]:
+    """What the options say of the inputs: their scale, and between what they are then."""
+    box = None if arguments.input_box is None else _box(arguments.input_box)
+    return _number(arguments.input_scale, "--input-scale"), box
+
+
+def _box(texts: Sequence[str]) -> Box:
+    low, high = (_number(text, "--input-box") for text in texts)
+    if low is None or high is None or low > high:
+        raise InputError("--input-box: the lower end must not be above the upper one")
+    return low, high
+
+
+def _survey_inputs(
+    arguments: argparse.Namespace, network: Network, scale: Fraction | None, box: Box | None
+) -> tuple[RowSource, Units]:
+    """The table of inputs, all of which has been looked at; what is remarkable is said."""
+    from intervalcert.batch import surveyed
     from intervalcert.tables import open_rows
 
-    bfloat16 = arguments.dtype == "bfloat16"
-    return open_rows(arguments.inputs, bfloat16=bfloat16, on_header=lambda *line: headers.append(line))
+    headers: list[tuple[str, bool]] = []
+    shape = network.shape or (network.inputs,)
+
+    def opened() -> RowSource:
+        bfloat16 = arguments.dtype == "bfloat16"
+        return open_rows(arguments.inputs, bfloat16=bfloat16, on_header=lambda *line: headers.append(line), shape=shape)
+
+    source, units = surveyed(arguments.inputs, opened, network, scale, box)
+    _say_headers(arguments.inputs, headers)
+    if units.doubt is not None:
+        say(f"intervalcert: {units.doubt}")
+    return source, units
 
 
 def _say_headers(path: Path, headers: Sequence[tuple[str, bool]]) -> None:
@@ -243,10 +285,7 @@ def _certify_deployed(arguments: argparse.Namespace) -> Summary:
     radii, norm = _radii(arguments), _number(arguments.input_norm, "--input-norm")
     network = _load(arguments)
     if norm is None:
-        low, high = (_number(text, "--input-box") for text in arguments.input_box)
-        if low is None or high is None or low > high:
-            raise InputError("--input-box: the lower end must not be above the upper one")
-        norm = sqrt_upper(network.inputs * max(abs(low), abs(high)) ** 2, 64)
+        norm = sqrt_upper(network.inputs * max(map(abs, _box(arguments.input_box))) ** 2, 64)
     bounds = load_bounds(arguments.bounds) if arguments.bounds is not None else None
     task = input_task(network, bounds, None, arguments.deployed)
     _say_coarse(task)
@@ -301,25 +340,25 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     from intervalcert.api import evaluate_table
     from intervalcert.backends import get_backend
     from intervalcert.files import check_output
+    from intervalcert.report import outward_text, scaling_text
     from intervalcert.tables.enclosures import check_enclosure_ending, enclosure_sink, enclosure_text
 
     get_backend(arguments.backend)
     if arguments.output is not None:
         check_enclosure_ending(arguments.output)
         check_output(arguments.output, arguments.model, arguments.biases, arguments.inputs)
-    scale = _number(arguments.input_scale, "--input-scale")
+    unit = _unit(arguments)
     network = _read(arguments)
-    headers: list[tuple[str, bool]] = []
-    source = _open_inputs(arguments, headers)
+    source, units = _survey_inputs(arguments, network, *unit)
     with contextlib.ExitStack() as stack:
         file = arguments.output
         single = network.single
         write = enclosure_text(print, single) if file is None else stack.enter_context(enclosure_sink(file, single))
         on_rows = stack.enter_context(row_progress("evaluate", source.size))
-        for found, work in evaluate_table(network, source.chunks, scale, arguments.backend):
+        for found, work in evaluate_table(network, source.chunks, units.scale, arguments.backend):
             write(found)
             on_rows(len(found.lower[-1]), work)
-    _say_headers(arguments.inputs, headers)
+    say(f"inputs from {outward_text(units.low, units.high)}, {scaling_text(units.scale)}")
     if arguments.output is not None:
         say(f"wrote {arguments.output}")
     return 0
@@ -353,18 +392,27 @@ def _run(
 ) -> Summary:
     """Certifies the outputs of a file, with progress."""
     from intervalcert.batch import certify_source
-    from intervalcert.tables import open_labels, open_rows
+    from intervalcert.tables import open_rows
+    from intervalcert.units import PROBABILITIES, are_probabilities
 
     headers: list[tuple[str, bool]] = []
     bfloat16 = arguments.dtype == "bfloat16"
     source = open_rows(
         arguments.outputs, certifier.columns, bfloat16=bfloat16, on_header=lambda *line: headers.append(line)
     )
-    path = getattr(arguments, "labels", None)
-    labels = None if path is None else open_labels(path, certifier.classes)
-    with row_progress(what, source.size) as on_rows:
-        summary = certify_source(certifier, source, radii, labels=labels, write=write, on_rows=on_rows)
+    probable: list[bool] = []
+
+    def watched() -> Iterator[Rows]:
+        for rows in source.chunks:
+            probable.append(are_probabilities(rows))
+            yield rows
+
+    watching = replace(source, chunks=watched())
+    with _labels(arguments, certifier.classes) as labels, row_progress(what, source.size) as on_rows:
+        summary = certify_source(certifier, watching, radii, labels=labels, write=write, on_rows=on_rows)
     _say_headers(arguments.outputs, headers)
+    if all(probable):
+        say(f"intervalcert: {arguments.outputs}: {PROBABILITIES}")
     return summary
 
 

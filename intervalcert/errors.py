@@ -10,6 +10,8 @@ The tree, with the exit code that the command line gives to each::
         ├── UndecidedError      because `intervalcert.fallback` catches it and asks a finer one
         └── UnboundedError
 
+    InputWarning                what is taken, but looks like a mistake (a `UserWarning`; the command line says it)
+
 An `InconclusiveError` is not an answer. It is raised where a computation would otherwise have to guess:
 a comparison of two sets that overlap, or an operation whose result no bounded set encloses.
 """
@@ -22,6 +24,7 @@ from collections.abc import Iterator
 __all__ = [
     "InconclusiveError",
     "InputError",
+    "InputWarning",
     "IntervalcertError",
     "SoundnessError",
     "UnboundedError",
@@ -41,6 +44,10 @@ class UsageError(IntervalcertError):
 
 class InputError(IntervalcertError):
     """A model, an output, a bounds file or a number is refused."""
+
+
+class InputWarning(UserWarning):
+    """An input is taken as it is, although it looks like something else than it should be."""
 
 
 class SoundnessError(IntervalcertError):

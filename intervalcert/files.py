@@ -18,6 +18,7 @@ __all__ = [
     "Stamp",
     "atomic_writer",
     "check_output",
+    "is_plain",
     "open_input",
     "parse_json",
     "read_limited",
@@ -53,6 +54,13 @@ def open_input(path: Path) -> Iterator[IO[bytes]]:
             raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
         except MemoryError:
             raise InputError(f"{path} needs more memory than there is") from None
+
+
+def is_plain(path: Path) -> bool:
+    """Whether there is such a file, and it can be read twice: it is no pipe. What else is wrong, reading it tells."""
+    with contextlib.suppress(OSError, ValueError):
+        return path.is_file()
+    return False
 
 
 def read_limited(path: Path, limit: int = MAX_FILE_BYTES) -> bytes:

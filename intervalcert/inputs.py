@@ -42,6 +42,7 @@ __all__ = [
     "LogitCertifier",
     "Task",
     "blocks_of",
+    "check_width",
     "evaluations",
 ]
 
@@ -285,7 +286,7 @@ class LogitCertifier:
             raise InputError(f"{rows.what}: {columns} logits per output, but the model has {self.columns}")
         values = rows.values.astype(np.float64)
         if not np.isfinite(values).all():
-            raise _not_finite(rows, values)
+            raise rows.not_finite(values)
         if self._threshold is not None:
             rows = rows.with_first(self._threshold)
             values = rows.values
@@ -303,12 +304,6 @@ class LogitCertifier:
         return Verdicts(indices, winners, ceilings <= found, np.maximum(found, 0.0), nowhere, nowhere.copy())
 
 
-def _not_finite(rows: Rows, values: Floats, start: int = 0) -> InputError:
-    row, column = np.argwhere(~np.isfinite(values))[0].tolist()
-    place = f"row {rows.first + start + row}, column {column}"
-    return InputError(f"{rows.what}: {values[row, column]} in {place}; every number must be finite")
-
-
 # -- enclosures ------------------------------------------------------------------------------------------------------
 
 
@@ -316,11 +311,16 @@ def _not_finite(rows: Rows, values: Floats, start: int = 0) -> InputError:
 class Evaluation:
     """Ends of what each layer computes before its activation, one row per input; the last layer's are the logits.
 
-    Those of the model: a single output is alone.
+    Those of the model: a single output is alone. input_range: of the inputs themselves, after scaling; rounded outward.
     """
 
     lower: tuple[Floats, ...]
     upper: tuple[Floats, ...]
+    input_range: tuple[float, float] | None = None
+
+    def __repr__(self) -> str:
+        inputs, logits = self.lower[-1].shape
+        return f"<Evaluation of {inputs} inputs: {len(self.lower)} layers, {logits} logits>"
 
     @staticmethod
     def joined(parts: Sequence[Evaluation]) -> Evaluation:
@@ -354,34 +354,34 @@ def evaluations(
 # -- many ------------------------------------------------------------------------------------------------------------
 
 
-def blocks_of(rows: Rows, network: Network, scale: Fraction | None, radii: Radii, step: int = BLOCK) -> Iterator[Block]:
-    """The rows of a table as blocks of inputs of the first layer: each number times `scale`, then `Network.entered`.
-
-    Raises: InputError unless every row has as many finite numbers as the network takes; for integers, which must come
-    with a scale.
-    """
-    count, found = rows.values.shape
+def check_width(rows: Rows, network: Network) -> None:
+    """Raises: InputError unless every row has as many numbers as the network takes."""
+    found = rows.values.shape[1]
     if found != network.inputs:
         raise InputError(f"{rows.what}: {found} numbers per input, but the model takes {network.inputs}")
-    if rows.whole and scale is None:
-        raise InputError(
-            f"{rows.what}: whole numbers. What is their unit? Say it as a scale (--input-scale), 1/255 for images of "
-            "bytes that the model takes as x/255, or 1 if it takes them as they are"
-        )
-    factor = Fraction(1) if scale is None else scale
+
+
+def blocks_of(rows: Rows, network: Network, scale: Fraction, radii: Radii, step: int = BLOCK) -> Iterator[Block]:
+    """The rows of a table as blocks of inputs of the first layer: each number times `scale`, then `Network.entered`.
+
+    Requires: the scale that `units` finds for the whole table.
+    Raises: InputError unless every row has as many finite numbers as the network takes.
+    """
+    check_width(rows, network)
+    count = len(rows)
     for start in range(0, count, step):
         part = range(start, min(start + step, count))
         if rows.exactly is None:
             values = rows.values[part.start : part.stop]
             if not np.isfinite(values).all():
-                raise _not_finite(rows, values, start)
+                raise rows.not_finite(values, start)
             made = RationalMatrix.from_floats(values.T)
-            divisor = 10 ** (rows.places or 0) * factor.denominator
-            if factor.numerator != 1 or divisor != 1:
-                made = RationalMatrix(made.numerators * factor.numerator, made.denominator * divisor)
+            divisor = 10 ** (rows.places or 0) * scale.denominator
+            if scale.numerator != 1 or divisor != 1:
+                made = RationalMatrix(made.numerators * scale.numerator, made.denominator * divisor)
         else:
             exact = [rows.row(index) for index in part]
-            lists = [[Fraction(n, row.denominator) * factor for n in row.numerators] for row in exact]
+            lists = [[Fraction(n, row.denominator) * scale for n in row.numerators] for row in exact]
             made = RationalMatrix.from_fractions(lists).transposed()
         work = rows.work * part.stop // count - rows.work * part.start // count
         yield Block(network.entered(made), tuple(map(radii.exact, part)), rows.first + start, work)

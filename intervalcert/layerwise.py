@@ -13,7 +13,7 @@ from intervalcert.fallback import describe, is_sharp, settle
 from intervalcert.guesses import Factor, Guess
 from intervalcert.norms import LOWER_BITS, MAX_ITERATIONS, Iterations, norm_lower, norm_upper
 from intervalcert.protocol import Backend, Matrix, Scalar
-from intervalcert.rational import RationalMatrix, round_down, round_up, shortest_exact
+from intervalcert.rational import RationalMatrix, decimal_lower, decimal_upper, round_down, round_up, shortest_exact
 
 __all__ = ["METHODS", "LayerBound", "NormMethod", "Plan", "layer_bound"]
 
@@ -73,6 +73,11 @@ class LayerBound:
                 f"a {self.shape[0]} x {self.shape[1]} layer has the lower bound {shortest_exact(self.lower)} and the "
                 f"upper bound {shortest_exact(self.upper)}: one of them is wrong, and so may be every other result"
             )
+
+    def __repr__(self) -> str:
+        rows, columns = self.shape
+        norm = f"{decimal_lower(self.lower, 6)} to {decimal_upper(self.upper, 6)}"
+        return f"<LayerBound of {rows} x {columns} weights: norm {norm}, by {self.method}>"
 
     def stated(self) -> LayerBound:
         """As it is published: the lower bound with its slack."""

@@ -5,6 +5,7 @@ L[i][j] >= sup over u != v of |(N(v)_j - N(v)_i) - (N(u)_j - N(u)_i)| / ||v - u|
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -85,8 +86,13 @@ class Margins:
     sigmas: tuple[Fraction, ...] = ()
     multipliers: tuple[tuple[Fraction, ...], ...] = ()
 
+    def __repr__(self) -> str:
+        most = float(self.floats_upper.max())
+        shown = decimal_upper(Fraction(most), 6) if math.isfinite(most) else "something beyond the floats"
+        return f"<Margins of {len(self.matrix)} classes, at most {shown}>"
+
     @cached_property
-    def rounded_up(self) -> Floats:
+    def floats_upper(self) -> Floats:
         """The matrix as floats: the least ones that are not below, infinite beyond the floats. Not to be written to."""
         return floats_above(self.matrix)
 

@@ -32,6 +32,7 @@ from intervalcert.rational import (
     as_row,
     as_rows,
     format_exact,
+    is_listed,
     parse_rational,
     plain_array,
     shortest_exact,
@@ -101,6 +102,11 @@ class Layer:
     activation: Activation | None
     before: Shrinkage | None = None
     after: Shrinkage | None = None
+
+    def __repr__(self) -> str:
+        rows, columns = self.weights.shape
+        name = "none" if self.activation is None else self.activation.name[:60]
+        return f"<Layer of {rows} x {columns} weights, bias {'yes' if self.columns else 'no'}, activation {name}>"
 
     @property
     def columns(self) -> tuple[RationalMatrix, ...]:
@@ -291,6 +297,12 @@ class Network:
         first = (last.weights.numerators if floats is None else floats)[0]
         return self.outputs == 2 and not first.any() and constant == single.constant
 
+    def __repr__(self) -> str:
+        widths = [str(layer.weights.shape[0]) for layer in self.layers]
+        shown = widths if len(widths) <= 12 else [*widths[:5], "…", *widths[-5:]]
+        names = ", ".join(source.name[:60] for source in self.sources[:2])
+        return f"<Network {'-'.join([str(self.inputs), *shown])} from {names}, eps in the {self.eps_space} space>"
+
     @property
     def inputs(self) -> int:
         return self.layers[0].weights.shape[1]
@@ -367,14 +379,16 @@ class Network:
         """The model with a normalisation before it, in whose space distances are then measured.
 
         Each is a number, a list with one for each input, or for images one for each channel, as `rational.as_fraction`
-        reads them; None for 0 and 1.
+        reads them; None for a mean of 0. Raises: UsageError for a mean without a std, which is easily forgotten.
         """
         if mean is None and std is None:
             return self
         if self.normalisation is not None:
             raise InputError("the model normalises its inputs itself: another mean and std beside that are refused")
-        values = (("the mean", 0 if mean is None else mean), ("the std", 1 if std is None else std))
-        rows = [self._per_input(as_row(x if _is_listed(x) else [x], what)) for what, x in values]
+        if std is None:
+            raise UsageError("a mean without a std: say by what x - mean is divided (std, --std), or 1 if by nothing")
+        values = (("the mean", 0 if mean is None else mean), ("the std", std))
+        rows = [self._per_input(as_row(x if is_listed(x) else [x], what)) for what, x in values]
         made = replace(self, normalisation=Normalisation.of(rows[0], rows[1], self.inputs), eps_space="normalised")
         return made._identified()
 
@@ -467,12 +481,6 @@ class Network:
         )
         made = made.deciding(threshold, regression=regression)
         return made.after(mean, std).measured_in(check_eps_space(eps_space))
-
-
-def _is_listed(value: object) -> bool:
-    if isinstance(value, np.ndarray):
-        return value.ndim > 0
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
 def exact_matrix(values: npt.ArrayLike, what: str) -> RationalMatrix:

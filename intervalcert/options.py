@@ -128,7 +128,10 @@ def _parser() -> argparse.ArgumentParser:
         "--input-norm", metavar="R", help="for given logits of a program in floats: the largest L2 norm of its inputs"
     )
     certify.add_argument(
-        "--input-box", nargs=2, metavar=("LO", "HI"), help="the same, for inputs whose entries are between LO and HI"
+        "--input-box",
+        nargs=2,
+        metavar=("LO", "HI"),
+        help="the same, for inputs whose entries are between LO and HI; --inputs outside of it are refused",
     )
     certify.add_argument("--eps", metavar="E", help="radius, read exactly: 0.3, 1e-2 or 36/255")
     certify.add_argument("--labels", type=Path, metavar="FILE", help="true classes: one per line, or .npy")
@@ -149,6 +152,9 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("inputs", type=Path, metavar="INPUTS", help="one input per row: .npy, .parquet or .csv")
     _add_dtype(evaluate)
     _add_scale(evaluate)
+    evaluate.add_argument(
+        "--input-box", nargs=2, metavar=("LO", "HI"), help="refuse inputs whose entries are not between LO and HI"
+    )
     evaluate.add_argument(
         "--backend",
         default="float64",
@@ -296,7 +302,9 @@ def _add_dtype(parser: argparse.ArgumentParser) -> None:
 
 def _add_scale(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--input-scale", metavar="S", help="what the inputs are multiplied with, exactly: 1/255 for images of bytes"
+        "--input-scale",
+        metavar="S",
+        help="what the inputs are multiplied with, exactly: 1/255 for images of bytes, 1 for whole numbers as they are",
     )
 
 
@@ -320,8 +328,8 @@ def check_sources(arguments: argparse.Namespace) -> None:
             raise UsageError("OUTPUTS and --inputs exclude each other: the logits follow from the inputs")
         if arguments.model is None:
             raise UsageError("--inputs needs the model: --model MODEL")
-        if known:
-            raise UsageError("--input-norm and --input-box are for given logits: the inputs tell their norm themselves")
+        if arguments.input_norm is not None:
+            raise UsageError("--input-norm is for given logits: the inputs tell their norm themselves")
         if arguments.effort is not None and not arguments.local:
             raise UsageError("--effort is for the local search: say --local")
         return

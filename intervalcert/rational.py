@@ -16,6 +16,7 @@ import math
 import numbers
 import re
 import sys
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation, Overflow
@@ -49,6 +50,7 @@ __all__ = [
     "float_enclosure",
     "format_exact",
     "is_flat",
+    "is_listed",
     "parse_decimal",
     "parse_rational",
     "plain_array",
@@ -146,15 +148,37 @@ def as_fraction(value: object) -> Fraction:
         if not math.isfinite(value):
             raise InputError(f"{value} is not a finite number")
         return Fraction(value)
-    raise InputError(f"{value!r} of type {type(value).__name__} is not a real number")
+    raise InputError(f"{_shorten(repr(value))} of type {type(value).__name__} is not a real number")
 
 
 def plain_array(values: object) -> npt.NDArray[Any] | None:
-    """The array that `values` already is; None for lists and arrays of Python objects, which `as_rows` reads."""
+    """The array that `values` already is; None for lists and arrays of Python objects, which `as_rows` reads.
+
+    A tensor of PyTorch is one, too: its numbers alone are taken, not how they depend on others (`detach`).
+    """
     if isinstance(values, np.ma.MaskedArray):
         raise InputError("a masked array: fill in or take out what is masked first")
-    array = np.asarray(values) if hasattr(values, "__array__") else None
-    return None if array is None or array.dtype.kind == "O" else array
+    if not hasattr(values, "__array__"):
+        return None
+    try:
+        found = np.asarray(values.detach() if hasattr(values, "detach") else values)
+    except (TypeError, RuntimeError, ValueError) as error:  # it is on another device, or of a kind that numpy has not
+        raise InputError(
+            f"a {type(values).__name__} that gives no array: {error} (numbers are read in main memory, as float16, "
+            "float32, float64 or integers: a tensor of bfloat16 is exactly its .float(), and .cpu() brings it here)"
+        ) from None
+    return None if found.dtype.kind == "O" else found
+
+
+def is_listed(values: object) -> bool:
+    """Whether this is a list of things, each to be read by itself.
+
+    Text is not, nor is anything that lends out bytes: its items would be the codes of characters, or parts of numbers.
+    (numpy's arrays know what their bytes mean; those of the module `array` are easily made such.)
+    """
+    if isinstance(values, np.ndarray):
+        return values.ndim > 0
+    return isinstance(values, Sequence) and not isinstance(values, str | bytes | bytearray | memoryview | array)
 
 
 def as_rows(values: object, what: str) -> list[list[Fraction]]:
@@ -173,6 +197,8 @@ def as_row(values: object, what: str) -> list[Fraction]:
     """A list of numbers, each read by itself."""
     row = []
     for index, value in enumerate(_listed(values, what)):
+        if is_listed(value):
+            raise InputError(f"{what}, entry {index}: a list where a number is expected (only arrays have more sides)")
         try:
             row.append(as_fraction(value))
         except InputError as error:
@@ -182,15 +208,14 @@ def as_row(values: object, what: str) -> list[Fraction]:
 
 def is_flat(values: object, what: str) -> bool:
     """Whether a list holds numbers rather than rows."""
-    rows = (isinstance(item, Sequence | np.ndarray) and not isinstance(item, str) for item in _listed(values, what))
-    return not any(rows)
+    return not any(map(is_listed, _listed(values, what)))
 
 
-def _listed(values: object, what: str) -> Sequence[Any]:
-    listed = not isinstance(values, str) and isinstance(values, Sequence | np.ndarray)
-    if not listed or (isinstance(values, np.ndarray) and not values.ndim) or not len(values):  # type: ignore[arg-type]
-        raise InputError(f"{what}: {_shorten(repr(values))} found where a non-empty list is expected")
-    return list(values)  # type: ignore[call-overload,no-any-return]
+def _listed(values: Any, what: str) -> list[Any]:
+    if not is_listed(values) or not len(values):
+        kind = type(values).__name__
+        raise InputError(f"{what}: {kind} {_shorten(repr(values))} found where a non-empty list is expected")
+    return list(values)
 
 
 def _decimal_fraction(text: str) -> Fraction:
@@ -431,7 +456,11 @@ class RationalMatrix:
         return self._integers
 
     def __repr__(self) -> str:
-        return f"RationalMatrix({self.numerators.tolist()!r}, {self.denominator})"
+        """All of it if that is short: for people."""
+        rows, columns = self.shape
+        few = rows * columns <= 16 and all(x.bit_length() <= 64 for x in (*self.numerators.flat, self.denominator))
+        text = f"RationalMatrix({self.numerators.tolist()!r}, {self.denominator})" if few else ""
+        return text if 0 < len(text) <= 100 else f"<RationalMatrix of {rows} x {columns}>"
 
     def __getitem__(self, index: tuple[int, int]) -> Fraction:
         return Fraction(self.numerators[index], self.denominator)

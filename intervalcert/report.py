@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -18,7 +18,7 @@ from intervalcert.batch import Summary
 from intervalcert.lipschitz import Margins
 from intervalcert.network import EpsSpace, Layer, Network, Single
 from intervalcert.protocol import Floats
-from intervalcert.rational import decimal_lower, decimal_upper, parse_rational, sqrt_upper
+from intervalcert.rational import decimal_lower, decimal_upper, parse_rational, shortest_exact, sqrt_upper
 
 __all__ = [
     "audit_table",
@@ -26,8 +26,10 @@ __all__ = [
     "distance_text",
     "excess_text",
     "network_tables",
+    "outward_text",
     "percent",
     "print_data",
+    "scaling_text",
     "summary_table",
 ]
 
@@ -124,7 +126,7 @@ def _margins(margins: Margins) -> RenderableType:
     matrix, classes = margins.matrix, len(margins.matrix)
     if classes > MOST_READ:
         upper, lower = np.tril_indices(classes, -1)
-        floats = margins.rounded_up[upper, lower]
+        floats = margins.floats_upper[upper, lower]
         # Rounding is monotone: the least and the largest are among those whose floats are.
         some = [(matrix[lower[k]][upper[k]], int(lower[k]), int(upper[k])) for k in _ends(floats)]
         (least, i, j), (most, k, m) = min(some), max(some)
@@ -160,6 +162,9 @@ def summary_table(summary: Summary, eps: str, semantics: str, eps_space: str, *,
         table.add_row("accuracy", "", percent(summary.right, summary.total))
         table.add_row("VRA", "right and certified", percent(summary.right_and_certified, summary.total))
     table.add_row("eps", eps, f"L2, {eps_space} space")
+    if summary.units is not None:
+        units = summary.units
+        table.add_row("inputs", outward_text(units.low, units.high), scaling_text(units.scale))
     how = "logits enclosed by a rigorous forward pass"
     if given_logits:
         how = "given logits are taken as exact" if semantics == "real" else "given logits may be the program's own"
@@ -168,6 +173,21 @@ def summary_table(summary: Summary, eps: str, semantics: str, eps_space: str, *,
         table.add_row("classes", "", str(summary.single))
     table.add_row("decided exactly", str(summary.exactly), "too close for the filter")
     return table
+
+
+def outward_text(low: Fraction, high: Fraction) -> str:
+    """From where to where, with six digits: what lies beyond an end must not seem to be at it."""
+    return f"{_six_digits(low, ROUND_FLOOR)} to {_six_digits(high, ROUND_CEILING)}"
+
+
+def scaling_text(scale: Fraction) -> str:
+    """What a range of inputs is of."""
+    return "as they are given" if scale == 1 else f"after scaling by {shortest_exact(scale)}"
+
+
+def _six_digits(x: Fraction, rounding: str) -> str:
+    context = Context(prec=6, rounding=rounding, Emax=MAX_EMAX, Emin=MIN_EMIN)
+    return f"{context.divide(Decimal(x.numerator), Decimal(x.denominator)).normalize(context):g}"
 
 
 def network_tables(network: Network, space: EpsSpace) -> Group:
@@ -234,7 +254,7 @@ def _near_text(x: Fraction) -> str:
     """Six digits, rounded to nearest; of any size."""
     if x == 0 or 2.0**-1000 < abs(x) < 2.0**1000:
         return f"{float(x):.6g}"
-    return f"{Context(prec=6, Emax=MAX_EMAX, Emin=MIN_EMIN).divide(Decimal(x.numerator), Decimal(x.denominator)):g}"
+    return _six_digits(x, ROUND_HALF_EVEN)
 
 
 def audit_table(report: AuditReport, eps_space: str) -> Group:

@@ -28,6 +28,8 @@ from intervalcert import InputError, Network, compute_bounds, load_bounds, load_
 from intervalcert.batch import read_labels, read_outputs
 from intervalcert.cli import main
 
+FIXTURES = Path(__file__).parent / "fixtures"
+
 TEXT_MODEL = "[[1.0,2.0],[3.0,4.0]],[[0.5,0.25,-1],[1,1,2]]"
 """Two inputs, two hidden, three classes."""
 
@@ -212,7 +214,7 @@ BAD_MODELS = [
     ("UTF-16", "m.txt", "[[1,2]]".encode("utf-16"), ["not a text file"]),
     ("zeros", "m.txt", b"\0" * 1000, ["not a text file"]),
     ("JSON", "m.txt", b'{"W0": [[1, 2]]}', ["line 1, column 1"]),
-    ("bounds file as model", "m.txt", b'{\n "format": "intervalcert bounds"\n}', ["line 1, column 1"]),
+    ("bounds file as model", "m.txt", b'{\n "format": "intervalcert bounds"\n}', ["holds the bounds"]),
     ("npy called txt", "m.txt", W0, ["not text", "ending", ".npy"]),
     ("npz called txt", "m.txt", npz(("W0.npy", W0)), ["not text", "ending", ".npz"]),
     ("text called npy", "m.npy", TEXT_MODEL.encode(), [".npy", "ending"]),
@@ -385,7 +387,8 @@ BAD_BOUNDS = [
     ("a list", lambda _: "[]", ["not a bounds file", "intervalcert bounds"]),
     ("null", lambda _: "null", ["not a bounds file"]),
     ("some other JSON", lambda _: '{"a": 1}', ["not a bounds file"]),
-    ("not a text", lambda _: "\0\0\0\0", ["not a text file"]),
+    ("not a text", lambda _: "{\0\0\0", ["not a text file"]),
+    ("no object", lambda _: "\0\0\0\0", ["not a bounds file"]),
     ("newer version", lambda text: edited(text, lambda d: d.update(version=6)), ["version 6", "upgrade"]),
     ("older version", lambda text: edited(text, lambda d: d.update(version=4)), ["version 4", "compute", "anew"]),
     ("version 0", lambda text: edited(text, lambda d: d.update(version=0)), ["version 0"]),
@@ -728,6 +731,7 @@ READERS = {
     "bounds": ("radius", "{}", "outputs.csv"),
     "bounds of audit": ("audit", "{}", "--model", "model.txt"),
     "outputs": ("radius", "bounds.json", "{}"),
+    "inputs": ("evaluate", "model.txt", "{}"),
     "labels": ("certify", "bounds.json", "outputs.csv", "--eps", "0.1", "--labels", "{}"),
 }
 
@@ -857,11 +861,68 @@ def test_iterations_are_refused_before_anything_is_computed(folder, monkeypatch)
     folder.refuses("bounds", "model.txt", "--iterations", "41", code=2)
 
 
-@pytest.mark.parametrize("name", ["swish", "", "ReLU", "relu ", "__class__"])
+@pytest.mark.parametrize("name", ["swish", "", "ReLU6", "relu ", "__class__"])
 def test_an_unknown_activation_is_refused(folder, name):
     """It never counts as one with the Lipschitz constant 1."""
     argv = ("bounds", "model.txt", "--activation", name)
     folder.refuses(*argv, says=[repr(name), "relu", "sigmoid"], output="out.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("ReLU", "relu"),
+        ("RELU", "relu"),
+        ("Tanh", "tanh"),
+        ("HardTanh", "hard_tanh"),
+        ("Min_Max", "min_max"),
+        ("LeakyReLU:0.01", "leaky_relu:0.01"),
+        ("ELU:1E-2", "elu:1E-2"),
+        ("Clip:0:6", "clip:0:6"),
+    ],
+)
+def test_activations_are_known_in_any_case(folder, name, known):
+    """They are the same ones: bounds are of the same network."""
+    assert load_model("model.txt", activation=name).content == load_model("model.txt", activation=known).content
+    for given, options in ((name, ()), (known, ("-o", "out.json"))):
+        assert folder.run("bounds", "model.txt", "--activation", given, *options)[0] == 0
+    assert folder.run("audit", "out.json", "--model", "model.txt", "--activation", name)[0] == 0
+
+
+# -- one file in the place of another --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mlp_dynamo.onnx", "mlp.keras", "mlp.npz", "mlp.pt", "mlp.safetensors", "mlp.txt"])
+def test_a_model_in_the_place_of_bounds(folder, name):
+    Path(name).write_bytes((FIXTURES / name).read_bytes())
+    says = [f"{name} is not a bounds file", f"intervalcert bounds {name} -o bounds.json"]
+    for argv in (("certify", name, "outputs.csv", "--eps", "1"), ("radius", name, "outputs.csv")):
+        folder.refuses(*argv, says=says, output="out.csv")
+    folder.refuses("audit", name, "--model", "model.txt", says=says)
+    folder.refuses("certify", "outputs.csv", "bounds.json", "--eps", "1", says=["outputs.csv is not a bounds file"])
+
+
+@pytest.mark.parametrize("name", ["bounds.json", "bounds.txt", "bounds.onnx", "bounds.npz", "bounds"])
+def test_bounds_in_the_place_of_a_model(folder, name):
+    Path("bounds.json").rename(name)
+    says = [f"{name} holds the bounds of a model", "give the model itself"]
+    for argv in (("bounds", name), ("convert", name, "out.npz"), ("inspect", name), ("evaluate", name, "outputs.csv")):
+        folder.refuses(*argv, says=says)
+    folder.refuses("certify", "--model", name, "--inputs", "outputs.csv", "--eps", "1", says=says)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("form", ["%.18e", "%.2f"])
+def test_numbers_that_are_separated_by_blanks(folder, sign, form):
+    """As numpy's savetxt writes them: the last number of a line is no radius."""
+    np.savetxt("y.txt", sign * np.array([[1.0, 2.0, 6.7], [3.0, 4.0, 5.5]]), fmt=form)
+    for argv in (("certify", "bounds.json", "y.txt"), ("certify", "bounds.json", "y.txt", "--eps", "1")):
+        folder.refuses(*argv, says=["y.txt, line 1", "blanks between its numbers", "delimiter=','"], output="out.csv")
+    np.savetxt("x.txt", sign * np.array([[0.5, 2.5], [3.0, 4.0]]), fmt=form)
+    folder.refuses("evaluate", "model.txt", "x.txt", says=["x.txt"], output="out.csv")
+    np.savez("two.npz", W0=np.eye(2))
+    assert folder.run("bounds", "two.npz", "-o", "two.json")[0] == 0
+    folder.refuses("radius", "two.json", "x.txt", says=["blanks between its numbers"], output="out.csv")
 
 
 # -- damaged archives, byte by byte ----------------------------------------------------------------------------------
@@ -924,7 +985,7 @@ def test_pickles_are_not_run(folder):
 def test_gigabytes_are_refused_at_once(folder, what):
     """Three gigabytes (a sparse file of zeros) where text is expected: nobody waits for them to be read or hashed."""
     with Path("huge.txt").open("wb") as file:
-        file.write(b"[[")
+        file.write(b"{" if "bounds" in what else b"[[")
         file.truncate(3 * 2**30)
     start = time.perf_counter()
     code, out, err = folder.run(*reading(what, "huge.txt"))

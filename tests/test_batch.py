@@ -8,8 +8,19 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from commands import ran
 
-from intervalcert import Network, Verdict, Verdicts, certified_radius, certify, compute_bounds
+from intervalcert import (
+    InputWarning,
+    Network,
+    Verdict,
+    Verdicts,
+    certified_radius,
+    certify,
+    certify_deployed,
+    compute_bounds,
+    save_bounds,
+)
 from intervalcert.batch import (
     RADIUS_COLUMNS,
     VERDICT_COLUMNS,
@@ -300,3 +311,69 @@ def test_written_radii_are_certified(tmp_path):
         assert again.certified
         assert again.argmax == int(record["argmax"]) == int(rows[index].argmax())
         assert Fraction(record["radius"]) < supremum([Fraction(x) for x in rows[index].tolist()])
+
+
+# -- probabilities are no logits -------------------------------------------------------------------------------------
+
+
+def softmax(logits):
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+LOGITS = np.random.default_rng(3).normal(size=(200, 3)) * 5
+SOFT = softmax(LOGITS)
+LIKELY = {
+    "float64": SOFT,
+    "float32": SOFT.astype(np.float32),
+    "float16": SOFT.astype(np.float16),
+    "one": SOFT[0],
+    "list": SOFT.tolist(),
+    "decimals": [[f"{x:.3f}" for x in row] for row in SOFT],
+    "saturated": np.array([[1.0, 0.0, 0.0], [0.5, 0.25, 0.25]]),
+}
+UNLIKELY = {
+    "logits": LOGITS,
+    "their logarithms": np.log(SOFT),
+    "one of them": np.vstack([SOFT, [[0.5, 0.75, 0.25]]]),
+    "the first of them": np.vstack([[[0.5, 0.75, 0.25]], SOFT]),
+    "negative": np.array([[0.75, 0.5, -0.25]]),
+    "labels": np.eye(3),
+    "halves": SOFT / 2,
+    "long": [["1e400", "0", "0.5"]],
+}
+
+
+@pytest.mark.parametrize("kind", LIKELY)
+def test_probabilities_are_remarked(kind):
+    """The lead of a winner is smaller among them than among the logits: nothing false is said, and little is proved."""
+    with pytest.warns(InputWarning, match="sum to 1"):
+        found = certify(BOUNDS, LIKELY[kind], "0.01")
+    expected = certify(BOUNDS, LOGITS, "0.01")
+    if kind == "float64":
+        assert (found.radius <= expected.radius).all()
+    with pytest.warns(InputWarning, match="sum to 1"):
+        certified_radius(BOUNDS, LIKELY[kind])
+    with pytest.warns(InputWarning, match="sum to 1"):
+        certify_deployed(Network.from_arrays([np.eye(3)]), LIKELY[kind], 0, deployed="float32", input_norm=1)
+
+
+@pytest.mark.parametrize("kind", UNLIKELY)
+def test_what_is_not_taken_for_probabilities(kind):
+    """A warning would be an error here."""
+    assert len(certify(BOUNDS, UNLIKELY[kind], 0))
+
+
+@pytest.mark.parametrize("ending", [".npy", ".csv"])
+def test_files_of_probabilities_are_remarked(tmp_path, monkeypatch, capsys, ending):
+    monkeypatch.setattr("intervalcert.tables.numpy_rows.CHUNK_CELLS", 30)
+    monkeypatch.setattr("intervalcert.tables.text_rows.BLOCK_BYTES", 500)
+    save_bounds(BOUNDS, tmp_path / "b.json")
+    path = tmp_path / f"y{ending}"
+    for table, remarked in ((SOFT, True), (LOGITS, False), (np.vstack([SOFT, LOGITS[:1]]), False)):
+        np.save(path, table) if ending == ".npy" else np.savetxt(path, table, delimiter=",", fmt="%.6f")
+        for words in (("certify", tmp_path / "b.json", path, "--eps", "0.1"), ("radius", tmp_path / "b.json", path)):
+            code, out, err = ran(capsys, *words)
+            assert code == 0
+            assert ("sum to 1, as probabilities do" in err) == remarked
+            assert out

@@ -686,7 +686,8 @@ def test_with_half_of_kappa_flips_are_found(name: str, monkeypatch: pytest.Monke
 
 
 def verdict_of(network: Network, x: Any, eps: Any, name: str, **options: Any) -> Any:
-    [found] = certify_inputs(network, np.atleast_2d(np.array(x, dtype=float)), eps, deployed=name, **options)
+    inputs = np.atleast_2d(np.array(x, dtype=float))
+    [found] = certify_inputs(network, inputs, eps, deployed=name, scale=1, **options)
     return found
 
 

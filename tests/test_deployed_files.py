@@ -103,14 +103,18 @@ def refusals() -> Iterator[tuple[int, str, tuple[str, ...]]]:
     yield 2, "--input-norm", logits
     yield 2, "--input-norm", (*logits, "--input-norm", "1", "--input-box", "0", "1")
     yield 2, "--input-norm", (*inputs, "x.npy", *eps, "--input-norm", "1")
-    yield 2, "--input-box", (*inputs, "x.npy", *eps, "--input-box", "0", "1")
+    yield 3, "is not between 0 and 1", (*inputs, "x.npy", *eps, "--input-box", "0", "1")
     yield 2, "--local", (*logits, "--input-norm", "1", "--local")
     yield 2, "--input-scale", (*logits, "--input-norm", "1", "--input-scale", "1")
     yield 2, "exclude", (*inputs, "x.npy", "bounds.json", "y.npy", *eps)
     yield 3, "scale", (*inputs, "bytes.npy", *eps)
     yield 3, "3 numbers per input", (*inputs, "three.npy", *eps)
     yield 3, "nan", (*inputs, "nan.npy", *eps)
-    yield 3, "beyond float16", (*inputs, "large.npy", "--eps", "0.1", "--deployed", "float16", "--jobs", "1")
+    yield (
+        3,
+        "beyond float16",
+        (*inputs, "large.npy", "--input-scale", "1", *eps, "--jobs", "1", "--deployed", "float16"),
+    )
     yield 3, "tanh", (*inputs, "x.npy", *eps, "--activation", "tanh")
     yield 3, "elu", (*inputs, "x.npy", *eps, "--activation", "elu:1")
     yield 3, "negative", (*inputs, "x.npy", "--eps", "-1", "--deployed", "float32")

@@ -76,7 +76,7 @@ def test_a_space_that_there_is_not(tmp_path, capsys):
     with pytest.raises(UsageError, match="eps space"):
         Network.from_arrays(WEIGHTS, eps_space="pixels")
     with pytest.raises(InputError, match="load the model"):
-        Network.from_arrays(WEIGHTS, mean=1).measured_in("normalised")
+        Network.from_arrays(WEIGHTS, mean=1, std=1).measured_in("normalised")
     code, _, err = ran(capsys, "bounds", FIXTURES / "mlp.npz", "--eps-space", "normalised")
     assert code == 3
     assert "--mean" in err
@@ -103,6 +103,20 @@ def test_a_normalisation_must_make_sense(mean, std, said):
         Network.from_arrays(WEIGHTS, mean=mean, std=std)
 
 
+def test_a_mean_without_a_std_is_refused(tmp_path, capsys):
+    """Whoever forgets it would have logits and radii of another model. (A std alone is a scaling, and means 0.)"""
+    with pytest.raises(UsageError, match="a mean without a std"):
+        Network.from_arrays(WEIGHTS, mean=1)
+    for options in ({"mean": 1}, {"mean": [0] * 6}):
+        with pytest.raises(UsageError, match="a mean without a std"):
+            load_model(FIXTURES / "mlp.npz", **options)
+    code, out, err = ran(capsys, "bounds", FIXTURES / "mlp.npz", "--mean", "0.5", "-o", tmp_path / "b.json")
+    assert (code, out) == (2, "")
+    assert "--std" in err
+    assert ran(capsys, "bounds", FIXTURES / "mlp.npz", "--mean", "0.5", "--std", "1")[0] == 0
+    assert ran(capsys, "bounds", FIXTURES / "mlp.npz", "--std", "0.5")[0] == 0
+
+
 def test_a_model_that_normalises_takes_no_other_normalisation():
     with pytest.raises(InputError, match="normalises its inputs itself"):
         load_model(fixture("image_torchscript_exporter.onnx"), mean=1)
@@ -112,7 +126,7 @@ def test_a_model_that_normalises_takes_no_other_normalisation():
     ("shape", "expected"), [((2, 3, 4), [1] * 12 + [2] * 12), ((4, 3, 2), [1, 2] * 12), ((3, 4, 2), [1, 2] * 12)]
 )
 def test_one_mean_per_channel(shape, expected):
-    made = replace(Network.from_arrays([np.ones((2, 24))]), shape=shape).after([1, 2], None)
+    made = replace(Network.from_arrays([np.ones((2, 24))]), shape=shape).after([1, 2], 1)
     assert [made.normalisation.mean[i, 0] for i in range(24)] == expected
 
 
@@ -148,7 +162,7 @@ def test_channels_are_not_guessed(shape):
     size = 24 if shape is None else int(np.prod(shape))
     made = replace(Network.from_arrays([np.ones((2, size))]), shape=shape)
     with pytest.raises(InputError, match="channel"):
-        made.after([1, 2, 3], None)
+        made.after([1, 2, 3], 1)
 
 
 def test_the_command_line_says_where_eps_is(tmp_path, capsys):
@@ -189,7 +203,7 @@ def test_the_command_line_says_where_eps_is(tmp_path, capsys):
             assert "space" in err
 
 
-@pytest.mark.parametrize("change", [[], ["--mean", "-0.5"], ["--mean", "-0.5", "--std", "3"]])
+@pytest.mark.parametrize("change", [[], ["--std", "2"], ["--mean", "-0.5", "--std", "3"]])
 def test_bounds_are_of_the_network_not_of_the_file(tmp_path, capsys, change):
     """The same file with another normalisation is another network: its margins are other ones."""
     model, bounds = FIXTURES / "mlp.npz", tmp_path / "b.json"
@@ -217,7 +231,17 @@ def test_the_hash_of_the_network_is_a_hash(tmp_path, text):
 def test_inputs_are_those_of_the_model_in_either_space(tmp_path, capsys):
     """Pixels go in, whatever the space: --input-scale and the normalisation are both applied."""
     np.save(tmp_path / "x.npy", np.array([[255, 0, 51, 102, 153, 204]], dtype=np.uint8))
-    words = ["evaluate", FIXTURES / "mlp.npz", tmp_path / "x.npy", "--input-scale", "1/255", "--mean", "0.5"]
+    words = [
+        "evaluate",
+        FIXTURES / "mlp.npz",
+        tmp_path / "x.npy",
+        "--input-scale",
+        "1/255",
+        "--mean",
+        "0.5",
+        "--std",
+        "1",
+    ]
     code, out, _ = ran(capsys, *words)
     assert code == 0
     pixels = [[Fraction(x, 255) - Fraction(1, 2) for x in (255, 0, 51, 102, 153, 204)]]

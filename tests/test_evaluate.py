@@ -157,11 +157,12 @@ def check_lines(text: str, layers: list[Any], biases: list[Any], points: list[li
 def test_text_is_rounded_outward(backend: str, table: str, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """x.csv is read as decimals: 1e-9 there is not the float."""
     points = [[Fraction(x) if table == "x.npy" else Fraction(repr(x)) for x in row] for row in POINTS]
+    said = f"inputs from 1e-9 to {'1e+300' if table == 'x.csv' else '1.00001e+300'}, as they are given\n"
     code, out, err = ran(capsys, "evaluate", "model.npz", table, "--backend", backend)
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, said)
     check_lines(out, [W0, W1], [B0, None], points)
     code, printed, err = ran(capsys, "evaluate", "model.npz", table, "--backend", backend, "-o", "out.csv")
-    assert (code, printed, err) == (0, "", "wrote out.csv\n")
+    assert (code, printed, err) == (0, "", f"{said}wrote out.csv\n")
     assert (files / "out.csv").read_text() == out
 
 

@@ -5,12 +5,18 @@ number of processes and blocks, and whatever is wrong with the inputs is said.
 import csv
 import itertools
 import json
+import os
+import re
 import subprocess
 import sys
+import threading
 import time
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,12 +25,25 @@ from commands import ran
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intervalcert import InputError, Network, UsageError, certify_inputs, compute_bounds, load_model, save_bounds
+from intervalcert import (
+    InputError,
+    InputWarning,
+    Network,
+    UsageError,
+    certify_inputs,
+    compute_bounds,
+    evaluate,
+    load_model,
+    save_bounds,
+    save_model,
+)
 from intervalcert.api import input_task
+from intervalcert.batch import surveyed
 from intervalcert.bulk import Radii, Rows, Verdicts
-from intervalcert.cli import main
 from intervalcert.inputs import blocks_of
-from intervalcert.rational import RationalMatrix
+from intervalcert.rational import RationalMatrix, RationalVector, as_fraction, float_enclosure
+from intervalcert.tables import open_rows
+from intervalcert.units import units_of
 from intervalcert.workers import judge_all
 
 HINGES = ("relu", "leaky_relu:0.5", "leaky_relu:-0.5", "leaky_relu:2", "hard_tanh", "identity", "clip:0.1:0.5")
@@ -144,7 +163,7 @@ def test_a_knife_edge_of_local_refinement():
     """Affine within 10 of (10, 10): the lead is 5 there, its slope 5, and at distance 1 exactly there is a tie."""
     network = Network.from_arrays([np.eye(2) * 1.0, [[3.0, 4.0], [0.0, 0.0]]], [None, [0.0, 65.0]])
     for eps, certified in ((Fraction(999, 1000), True), (Fraction(1), False), (1 + Fraction(1, 10**12), False)):
-        assert certify_inputs(network, [[10.0, 10.0]], eps, local=True)[0].certified is certified
+        assert certify_inputs(network, [[10.0, 10.0]], eps, local=True, scale=1)[0].certified is certified
 
 
 @pytest.mark.parametrize(
@@ -175,7 +194,7 @@ def test_blocks_of_any_size_give_the_same(effort):
     radii = Radii.of([Fraction(k, 40) for k in range(23)], 7)
     found = []
     for step in (1, 2, 7, 23, 64):
-        judged = list(judge_all(task, blocks_of(rows, network, None, radii, step)))
+        judged = list(judge_all(task, blocks_of(rows, network, Fraction(1), radii, step)))
         assert sum(block.work for block, _ in judged) == 100
         found.append(Verdicts.of([verdict for _, some in judged for verdict in some]))
     for verdicts in found:
@@ -249,18 +268,97 @@ def test_a_knife_edge_that_only_the_exact_scale_meets():
     assert certify_inputs(network, np.array([[0.2]]), 0)[0].certified
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int32, np.int64, np.uint64])
-def test_whole_numbers_need_a_scale(dtype):
-    network = drawn(6)
-    with pytest.raises(InputError, match=r"whole numbers\. .*scale"):
-        certify_inputs(network, np.ones((2, 3), dtype=dtype), "0.1")
-    assert len(certify_inputs(network, np.ones((2, 3), dtype=dtype), "0.1", scale=1)) == 2
+DTYPES = (np.uint8, np.int8, np.int32, np.int64, np.uint64, np.float16, np.float32, np.float64)
+KINDS = {
+    **{np.dtype(dtype).name: lambda x, dtype=dtype: np.array(x).astype(dtype) for dtype in DTYPES},
+    "objects": lambda x: np.array(x, dtype=object),
+    "ints": lambda x: x,
+    "floats": lambda x: [list(map(float, row)) for row in x],
+    "mixed": lambda x: [[float(row[0]), *row[1:]] for row in x],
+    "texts": lambda x: [[f"{value}.0" for value in row] for row in x],
+    "fractions": lambda x: [[Fraction(2 * value, 2) for value in row] for row in x],
+    "tensor": lambda x: pytest.importorskip("torch").tensor(x, dtype=pytest.importorskip("torch").float32),
+}
 
 
-def test_large_whole_numbers_need_a_scale_too():
-    """Beyond 2^53 they are held in another way, which must not make a difference."""
+@pytest.mark.parametrize("kind", KINDS)
+def test_whole_numbers_need_a_scale(kind):
+    """However they are held. Zeros and ones alone may be anything; with one number that is not whole, none is asked."""
+    network, made = drawn(6), KINDS[kind]
+    for use in (lambda x, **options: certify_inputs(network, x, "0.1", **options), partial(evaluate, network)):
+        for pixels in ([[0, 2, 1], [1, 1, 0]], [[100, 101, 102]], [0, 1, 2]):
+            if isinstance(pixels[0], int) and kind not in {"ints", "uint8", "float32", "tensor"}:
+                continue
+            with pytest.raises(InputError, match=r"whole numbers, from \d+ to \d+\. .*scale"):
+                use(made(pixels))
+            assert use(made(pixels), scale=1).input_range == (np.min(pixels), np.max(pixels))
+        assert use(made([[0, 1, 1], [1, 0, 0]])).input_range == (0, 1)
+    if kind not in {"ints", "uint8", "uint64"}:
+        with pytest.raises(InputError, match="whole numbers, from -2 to 1"):
+            evaluate(network, made([[0, -2, 1]]))
+
+
+def test_one_number_that_is_not_whole_is_enough():
+    half = "100000000000000000000.5"  # the float next to it is whole
+    for x in (
+        [[200, 3, 0.5]],
+        [["200", "3", "1/3"]],
+        [[200, 3, half]],
+        np.array([[200, 3, 0.5]]),
+        [[2**60, Fraction(1, 2**80), 1]],
+    ):
+        assert evaluate(drawn(6), x).input_range is not None
+
+
+@pytest.mark.parametrize("x", [2**53 + 1, 2**60, 2**200, 10**400])
+def test_large_whole_numbers_need_a_scale_too(x):
+    """Beyond 2^53 they are held in another way, beyond 2^1024 they are no floats: which must not make a difference."""
     with pytest.raises(InputError, match="scale"):
-        certify_inputs(drawn(6), np.full((2, 3), 2**60), "0.1")
+        certify_inputs(drawn(6), [[x, 0, 0]], "0.1")
+    if x < 2**63:
+        with pytest.raises(InputError, match="scale"):
+            certify_inputs(drawn(6), np.full((2, 3), x), "0.1")
+
+
+def test_numbers_that_were_scaled_before_give_a_warning():
+    network, x = drawn(6), np.array([[0.5, 0.25, 1.0]], dtype=np.float32)
+    for use in (lambda **options: certify_inputs(network, x, "0.1", **options), partial(evaluate, network, x)):
+        with pytest.warns(InputWarning, match="255 times smaller: were they scaled before"):
+            found = use(scale="1/255")
+        assert found.input_range == float_enclosure(Fraction(1, 4 * 255), Fraction(1, 255))
+        assert use(scale="1/2").input_range == (0.125, 0.5)
+    with pytest.warns(InputWarning, match="makes all numbers 0"):
+        evaluate(network, x, scale=0)
+    assert evaluate(network, np.zeros((1, 3), dtype=np.uint8), scale="1/255").input_range == (0, 0)
+    assert evaluate(network, x * 2, scale="1/255").input_range is not None
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.lists(
+            st.sampled_from(["0", "1e-400", "-1e-400", "1e400", "0.1", "1/3", "-7", "2", "1e22"]),
+            min_size=2,
+            max_size=2,
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.sampled_from([Fraction(1), Fraction(1, 255), Fraction(-3, 2)]),
+)
+def test_the_range_is_exact(rows, scale):
+    """Of numbers that no float holds, too; and its floats are rounded outward."""
+    network = Network.from_arrays([np.eye(2)])
+    numbers = [[as_fraction(x) for x in row] for row in rows]
+    exact = [x * scale for row in numbers for x in row]
+    table = Rows(
+        np.array([[float_enclosure(x, x)[0] for x in row] for row in numbers]),
+        None,
+        lambda row, columns: RationalVector.from_fractions([numbers[row][k] for k in columns]),
+    )
+    found = units_of([table, table], network, scale)
+    assert (found.scale, found.low, found.high) == (scale, min(exact), max(exact))
+    assert found.floats[0] <= found.low <= found.high <= found.floats[1]
 
 
 def test_large_whole_numbers_are_exact():
@@ -274,6 +372,91 @@ def test_floats_are_their_exact_values(dtype):
     network = Network.from_arrays([[[1], [0]]], [[0, Fraction(1, 10)]])
     tenth = np.array([[0.1]], dtype=dtype)
     assert certify_inputs(network, tenth, 0)[0].argmax == (0 if Fraction(float(tenth[0, 0])) > Fraction(1, 10) else 1)
+
+
+IMAGE = (1, 2, 3)
+IMAGES = np.random.default_rng(8).integers(1, 100, (5, *IMAGE)) / 128
+
+
+def of_images(shape=IMAGE):
+    return replace(drawn(8, widths=(6, 4, 3)), shape=shape)
+
+
+def test_images_are_taken_as_they_are():
+    """One after the other, the last index running fastest, as the model flattens them. (The last digits of a radius
+    depend on the block.)
+    """
+    flat = IMAGES.reshape(5, 6)
+    expected = certify_inputs(of_images(), flat, "0.1")
+    logits = evaluate(of_images(), flat)
+    for images in (IMAGES, np.asfortranarray(IMAGES), IMAGES.astype(np.float32), IMAGES[::-1][::-1], flat):
+        assert certify_inputs(of_images(), images, "0.1") == expected
+        assert (evaluate(of_images(), images).lower[-1] == logits.lower[-1]).all()
+    for one in (IMAGES[2], IMAGES[2:3], flat[2], flat[2:3]):
+        assert certify_inputs(of_images(), one, "0.1")[0].radius == pytest.approx(expected[2].radius, rel=1e-9)
+    pixels = (IMAGES * 128).astype(np.uint8)
+    assert certify_inputs(of_images(), pixels, "0.1", scale="1/128") == expected
+    lying = replace(of_images(), shape=(6, 1))
+    assert certify_inputs(lying, flat[..., None], "0.1") == expected
+    assert certify_inputs(lying, flat[2][:, None], "0.1")[0].radius == pytest.approx(expected[2].radius, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(5, 2, 3), (2, 3), (5, 1, 3, 2), (5, 6, 1), (1, 1, 1, 2, 3), (5, 1, 1, 2, 3), (0, 1, 2, 3), (5, 7), (6, 5), ()],
+)
+def test_images_of_another_shape_are_refused(shape, folder):
+    """Both shapes are named."""
+    images = np.full(shape, 0.5)
+    expected = re.escape(f"an array of shape {shape} where (n, 1, 2, 3) or (n, 6) is expected")
+    for use in (lambda: certify_inputs(of_images(), images, "0.1"), lambda: evaluate(of_images(), images)):
+        with pytest.raises(InputError, match=expected):
+            use()
+    save_model(of_images(), "images.npz")
+    np.save("images.npy", images)
+    code, _, err = folder("certify", "--model", "images.npz", "--inputs", "images.npy", "--eps", "0.1", "--jobs", "1")
+    assert code == 3
+    assert re.search(expected if shape and 0 not in shape else "non-empty", err)
+    with pytest.raises(InputError, match=r"shape \(5, 1, 2, 3\) where \(n, 6\) is expected"):
+        certify_inputs(of_images(None), IMAGES, "0.1")
+    with pytest.raises(InputError, match=r"row 0, entry 0: a list where a number is expected"):
+        certify_inputs(of_images(), IMAGES.tolist(), "0.1")
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "uint8", "bfloat16"])
+def test_files_of_images(folder, monkeypatch, order, dtype):
+    monkeypatch.setattr("intervalcert.tables.numpy_rows.CHUNK_CELLS", 12)
+    save_model(of_images(), "images.npz")
+    options = ("--input-scale", "1/128") if dtype == "uint8" else ("--dtype", "bfloat16") if dtype == "bfloat16" else ()
+    made = IMAGES * 128 if dtype == "uint8" else IMAGES
+    made = made.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    expected = certify_inputs(of_images(), IMAGES, "0.1")
+    for images, some in ((made, expected), (made[1], expected[1:2]), (made.reshape(5, 6), expected)):
+        np.save("images.npy", np.asarray(images, order=order))
+        command = ("certify", "--model", "images.npz", "--inputs", "images.npy", "--eps", "0.1", "--jobs", "1")
+        assert folder(*command, *options, "-o", "found.npy")[0] == 0
+        found = np.load("found.npy")
+        assert found["argmax"].tolist() == some.argmax.tolist()
+        assert found["radius"] == pytest.approx(some.radius, rel=1e-9)
+        code, out, _ = folder("evaluate", "images.npz", "images.npy", *options)
+        assert (code, len(out.splitlines())) == (0, len(some) + 1)
+
+
+def test_tensors_are_their_numbers():
+    """With or without a gradient; what numpy cannot read is refused with what to do."""
+    torch = pytest.importorskip("torch")
+    network, expected = of_images(), certify_inputs(of_images(), IMAGES, "0.1")
+    tensor = torch.tensor(IMAGES)
+    for images in (tensor, tensor.clone().requires_grad_(), torch.nn.Parameter(tensor), tensor.requires_grad_() * 1):
+        assert certify_inputs(network, images, "0.1") == expected
+        assert certify_inputs(network, images, torch.full((5,), 0.1)).certified.shape == (5,)
+        assert (evaluate(network, images).lower[-1] == evaluate(network, IMAGES).lower[-1]).all()
+    weights = torch.eye(2, requires_grad=True)
+    assert Network.from_arrays([weights]).inputs == 2
+    for images in (torch.zeros((5, *IMAGE), device="meta"), tensor.bfloat16(), torch.eye(6).to_sparse()):
+        with pytest.raises(InputError, match=r"a Tensor that gives no array: .*\.cpu\(\)"):
+            certify_inputs(network, images, "0.1")
 
 
 REFUSED = [
@@ -366,7 +549,7 @@ def weights_of(network):
 
 @pytest.mark.parametrize("x", ["1e400", "-1e308", "1e-400"])
 def test_inputs_at_the_ends_of_the_floats(x):
-    assert len(certify_inputs(drawn(11), [[x, x, "1"]], "0.1", local=True)) == 1
+    assert len(certify_inputs(drawn(11), [[x, x, "1"]], "0.1", local=True, scale=1)) == 1
 
 
 def test_networks_that_hardly_are_ones():
@@ -528,7 +711,7 @@ def test_check_and_the_table(folder):
     code, out, err = folder(*FROM_INPUTS, "x.npy", "--eps", "1000", "--jobs", "1", "--check")
     assert (code, err) == (1, "")
     assert "0 of 4" in out
-    np.save("one.npy", np.array([[1.0, 2.0]]))
+    np.save("one.npy", np.array([[1.0, 2.5]]))
     assert folder(*FROM_INPUTS, "one.npy", "--eps", "1e-9", "--jobs", "1", "--check")[0] == 0
 
 
@@ -573,32 +756,142 @@ def test_two_processes_on_the_command_line(folder):
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("ending", [".csv", ".parquet", ".npy"])
-def test_whole_numbers_of_every_kind_of_table_need_a_scale(tmp_path, monkeypatch, capsys, ending):
-    """Bytes of images that are read as they stand would be certified at a radius of no meaning."""
-    monkeypatch.chdir(tmp_path)
-    np.savez("model.npz", W0=np.eye(3)[:2], W1=np.eye(2))
-    pixels = np.array([[128, 255, 0], [3, 200, 7]], dtype=np.uint8)
-    path = Path(f"x{ending}")
+def saved(array, ending):
+    """A table of that kind. Decimals of csv files have a point if the numbers are floats."""
+    path = Path(f"table{ending}")
     if ending == ".csv":
-        path.write_text("128,255,0\n3,200,7\n")
+        path.write_text("".join(",".join(map(str, row)) + "\n" for row in array.tolist()))
     elif ending == ".npy":
-        np.save(path, pixels)
+        np.save(path, array)
     else:
-        pq.write_table(pa.table({f"c{k}": pixels[:, k] for k in range(3)}), path)
-    command = ["certify", "--model", "model.npz", "--inputs", str(path), "--eps", "0.1", "--json"]
-    assert main(command) == 3
-    assert "--input-scale" in capsys.readouterr().err
-    assert main([*command, "--input-scale", "1/255"]) == 0
-    assert json.loads(capsys.readouterr().out)["total"] == 2
+        pq.write_table(pa.table({f"c{k}": array[:, k] for k in range(array.shape[1])}), path)
+    return path
 
 
-def test_lists_of_whole_numbers_need_a_scale():
-    network = drawn(6)
-    with pytest.raises(InputError, match="scale"):
-        certify_inputs(network, [[1, 2, 3]], "0.1")
-    assert len(certify_inputs(network, [[1, 2, 3]], "0.1", scale=1)) == 1
-    assert len(certify_inputs(network, [[1, 2.0, 3]], "0.1")) == 1
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float32", "float64"])
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".npy"])
+def test_whole_numbers_of_every_kind_of_table_need_a_scale(folder, monkeypatch, ending, dtype):
+    """Pixels that are read as they stand would be certified at a radius of no meaning. All are looked at first."""
+    for module in ("numpy_rows", "parquet_rows"):
+        monkeypatch.setattr(f"intervalcert.tables.{module}.CHUNK_CELLS", 4)
+    monkeypatch.setattr("intervalcert.tables.text_rows.BLOCK_BYTES", 16)
+    pixels = np.array([[0, 1], [1, 1], [1, 0], [0, 0], [128, 255], [3, 200]] * 3).astype(dtype)
+    path = saved(pixels, ending)
+    for command in ((*FROM_INPUTS, path, "--eps", "0.1", "--jobs", "1"), ("evaluate", "model.txt", path)):
+        code, out, err = folder(*command, "-o", "out.csv")
+        assert (code, out, err.count("\n")) == (3, "", 1)
+        assert "whole numbers, from 0 to 255" in err
+        assert "--input-scale" in err
+        assert not Path("out.csv").exists()
+        assert folder(*command, "--input-scale", "1")[0] == 0
+    for scale, ends in (("1/255", [0, 1]), ("1", [0, 255]), ("-1/3", [-85, 0])):
+        code, out, _ = folder(*FROM_INPUTS, path, "--eps", "0.1", "--jobs", "1", "--json", "--input-scale", scale)
+        assert code == 0
+        assert (json.loads(out)["total"], json.loads(out)["input_range"]) == (18, ends)
+    for place in (0, -1):  # one number of all decides
+        changed = pixels.astype(float)
+        changed[place, place] = 0.5
+        assert folder(*FROM_INPUTS, saved(changed, ending), "--eps", "0.1", "--jobs", "1")[0] == 0
+
+
+def test_the_range_of_the_inputs_is_printed(folder):
+    _, out, _ = folder(*FROM_INPUTS, "x.npy", "--eps", "0.1", "--jobs", "1")
+    assert re.search(r"inputs +-1 to 3 +as they are given", out)
+    _, out, err = folder(*FROM_INPUTS, "bytes.npy", "--eps", "0.1", "--jobs", "1", "--input-scale", "1/256")
+    assert re.search(r"inputs +0 to 0\.820313 +after scaling by 0\.00390625", out)
+    assert err == ""
+    _, _, err = folder("evaluate", "model.txt", "x.csv")
+    assert err == "inputs from -1 to 3, as they are given\n"
+    Path("large.csv").write_text("1e400,0.5\n0,-1e-400\n")
+    _, out, _ = folder(*FROM_INPUTS, "large.csv", "--eps", "0.1", "--jobs", "1", "--json")
+    assert json.loads(out)["input_range"] == [-5e-324, None]
+    _, out, _ = folder("certify", "bounds.json", "y.npy", "--eps", "0.1", "--json")
+    assert json.loads(out)["input_range"] is None
+
+
+def test_inputs_that_were_scaled_before_are_remarked(folder):
+    np.save("scaled.npy", np.array([[0.5, 1.0], [0.25, 0.0]], dtype=np.float32))
+    for command in (
+        (*FROM_INPUTS, "scaled.npy", "--eps", "0.1", "--jobs", "1"),
+        ("evaluate", "model.txt", "scaled.npy"),
+    ):
+        code, _, err = folder(*command, "--input-scale", "1/255")
+        assert code == 0
+        assert "scaled.npy: no number is beyond ±1, and the scale makes them all 255 times smaller" in err
+        assert "smaller" not in folder(*command)[2]
+
+
+@pytest.mark.parametrize(
+    "command", [(*FROM_INPUTS, "f.npy", "--eps", "0.1", "--jobs", "1"), ("evaluate", "model.txt", "f.npy")]
+)
+def test_a_box_is_met_exactly(folder, command):
+    """The float32 next to 1/10 is above it, and the one next to 3/10, too; twice it is above 6/10."""
+    np.save("f.npy", np.array([[0.25, 0.125], [0.1, 0.3], [0.2, 0.2]], dtype=np.float32))
+    for box in (("0.1", "0.31"), ("0", "1"), ("-1", "1e400"), ("1/10", "3/8")):
+        assert folder(*command, "--input-box", *box)[0] == 0
+    for box, options, place in (
+        (("0.1", "0.3"), (), "row 1, column 1"),
+        (("0.101", "0.31"), (), "row 1, column 0"),
+        (("0.2", "0.25"), (), "row 0, column 1"),
+        (("0", "0.6"), ("--input-scale", "2"), "row 1, column 1"),
+        (("0", "1"), ("--input-scale", "-1"), "row 0, column 0"),
+    ):
+        code, out, err = folder(*command, "--input-box", *box, *options, "-o", "out.csv")
+        assert (code, out) == (3, "")
+        assert place in err
+        assert "is not between" in err
+        assert not Path("out.csv").exists()
+    for box in (("1", "0"), ("x", "1"), ("0", "nan")):
+        assert folder(*command, "--input-box", *box)[0] == 3
+
+
+def test_a_box_is_met_by_decimals_that_no_float_holds(folder):
+    Path("x.csv").write_text("0.1,1e-400\n0.30000000000000000000001,0\n")
+    command = (*FROM_INPUTS, "x.csv", "--eps", "0.1", "--jobs", "1", "--input-box", "0")
+    assert folder(*command, "0.30000000000000000000001")[0] == 0
+    code, _, err = folder(*command, "0.3")
+    assert code == 3
+    assert "30000000000000000000001/100000000000000000000000 in row 1, column 0 is not between 0 and 0.3" in err
+    assert folder(*command[:-1], "1e-401", "1")[0] == 3
+    Path("x.csv").write_text(f"0.{'3' * 1400},0\n-1e400,2\n")
+    for box in (("1e-999", "1"), ("0", "0.2"), ("-1", "1")):
+        code, _, err = folder(*command[:-1], *box)
+        assert code == 3
+        assert len(err) < 200, "a long number is shortened"
+
+
+def piped(text):
+    """A pipe with that text in it."""
+    os.mkfifo("pipe")
+    threading.Thread(target=Path("pipe").write_text, args=(text,), daemon=True).start()
+
+
+def test_a_pipe_is_read_once(folder, monkeypatch):
+    text = Path("x.csv").read_text()
+    command = (*FROM_INPUTS, "pipe", "--eps", "0.2", "--jobs", "1", "--json")
+    expected = folder(*FROM_INPUTS, "x.csv", *command[5:])
+    piped(text)
+    assert folder(*command) == expected
+    Path("pipe").unlink()
+    piped("1,2\n3,4\n")
+    code, out, err = folder(*command)
+    assert (code, out) == (3, "")
+    assert "whole numbers" in err
+    Path("pipe").unlink()
+    monkeypatch.setattr("intervalcert.batch.MAX_HELD", 7)
+    piped(text)
+    code, _, err = folder(*command)
+    assert code == 3
+    assert "write them to a file" in err
+
+
+def test_a_file_that_changes_between_the_two_looks_is_refused(folder):
+    network = load_model("model.txt")
+    source, units = surveyed(Path("x.npy"), lambda: open_rows("x.npy", shape=(2,)), network, None)
+    assert (units.low, units.high) == (-1, 3)
+    np.save("x.npy", np.full((4, 2), 255.0))
+    with pytest.raises(InputError, match="changed while it was read"):
+        list(source.chunks)
 
 
 def test_the_winner_is_proved_even_where_nothing_can_be_certified():

@@ -328,7 +328,7 @@ def test_what_it_certifies_beyond_the_global_bound_is_much():
     """Otherwise the tests above would test nothing: far from kinks a network is affine, and the true radius is met."""
     network = Network.from_arrays([[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]])
     x = [[Fraction(3), Fraction(1)]]  # the lead is u_0 - u_1 = 2: changed at distance sqrt(2)
-    verdicts = [certify_inputs(network, x, eps, local=True)[0] for eps in ("0.99", "1.4", "1.42")]
+    verdicts = [certify_inputs(network, x, eps, local=True, scale=1)[0] for eps in ("0.99", "1.4", "1.42")]
     assert [v.certified for v in verdicts] == [True, True, False]
     dead = Network.from_arrays([np.eye(2) * 100, np.eye(2)], [[-1000.0, -1000.0], [1.0, 0.0]])
     (verdict,) = certify_inputs(dead, [[Fraction(0), Fraction(0)]], 9, local=True)

@@ -212,6 +212,34 @@ def test_an_output_may_be_the_input():
     assert layers_of(read(made)) == layers_of(read(model([node("Identity", "x", "y")])))
 
 
+@pytest.mark.parametrize(
+    ("op", "said"),
+    [
+        ("Split", "this operator is not understood"),
+        ("TopK", "margins live on the logits"),
+        ("LSTM", "recurrent layers"),
+        ("MaxPool", "pooling"),
+        ("LayerNormalization", "what it divides by"),
+        ("If", "a branch is not understood"),
+    ],
+)
+def test_an_operator_of_many_outputs_is_not_said_to_be_in_training(op, said):
+    """It is not understood, and exporting the model again would not help; whatever else is wrong with the graph."""
+    nodes = [onnx.helper.make_node(op, ["x"], ["a", "b"]), node("Add", "a b", "c"), node("MatMul", "c W", "y")]
+    with pytest.raises(InputError, match=rf"\({op}\): .*{said}") as caught:
+        read(model(nodes, {"W": W}))
+    assert "training" not in str(caught.value)
+    assert "inference" not in str(caught.value)
+
+
+def test_more_outputs_than_are_known():
+    nodes = [onnx.helper.make_node("Relu", ["x"], ["a", "b"]), node("MatMul", "a W", "y")]
+    refused(r"\(Relu\): it has 2 outputs, where one is known", nodes, {"W": W})
+    statistics = {name: array(3) for name in "gbmv"}
+    nodes = [onnx.helper.make_node("BatchNormalization", ["x", *"gbmv"], ["a", "d", "e"]), node("MatMul", "a W", "y")]
+    refused(r"\(BatchNormalization\): it has 3 outputs, as in training: .*model\.eval", nodes, {"W": W, **statistics})
+
+
 def test_functions_and_sparse_numbers_are_refused():
     made = linear()
     made.functions.add(name="MatMul")

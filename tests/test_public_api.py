@@ -6,20 +6,37 @@ import inspect
 import pkgutil
 import subprocess
 import sys
+from array import array
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import chain
 
 import numpy as np
 import pytest
 
 import intervalcert
-from intervalcert import InputError, Network, UsageError, audit, certified_radius, certify, compute_bounds
+from intervalcert import (
+    InputError,
+    Network,
+    UsageError,
+    audit,
+    certified_radius,
+    certify,
+    certify_deployed,
+    certify_inputs,
+    compute_bounds,
+    evaluate,
+    load_model,
+    save_model,
+)
+from intervalcert.pairs import PairMatrix
 from intervalcert.rational import RationalMatrix
 
 NAMES = [
     "AuditReport",
     "Bounds",
     "InputError",
+    "InputWarning",
     "IntervalcertError",
     "Network",
     "SoundnessError",
@@ -40,6 +57,10 @@ NAMES = [
     "save_bounds",
     "save_model",
 ]
+
+
+def type_name(given):
+    return type(given).__name__
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +153,8 @@ def test_results_hold_nothing_that_can_be_changed(bounds):
                 pending.append(getattr(thing, name))
                 with pytest.raises(AttributeError):
                     setattr(thing, name, pending[-1])
+        elif isinstance(thing, PairMatrix):
+            pending += [thing.entries.mantissas, thing.entries.exponents]
         elif isinstance(thing, tuple):
             pending += thing
         elif isinstance(thing, np.ndarray):
@@ -180,7 +203,7 @@ def test_arrays_in_verdicts_out(backend):
 )
 def test_a_single_output_may_be_a_vector(bounds, one):
     assert certify(bounds, one, 1) == certify(bounds, [[3.0, 1.0]], 1)
-    assert certified_radius(bounds, one) == certified_radius(bounds, [[3.0, 1.0]])
+    assert certified_radius(bounds, one).tolist() == certified_radius(bounds, [[3.0, 1.0]]).tolist()
     assert len(certify(bounds, one, 1)) == 1
 
 
@@ -254,7 +277,131 @@ def test_masked_logits_are_not_used(bounds):
 
 def test_certified_radius_is_the_radius_of_the_verdicts(bounds):
     rows = np.random.default_rng(0).normal(size=(20, 2))
-    assert certified_radius(bounds, rows) == tuple(v.radius for v in certify(bounds, rows, 7))
+    found = certified_radius(bounds, rows)
+    assert found.tolist() == [v.radius for v in certify(bounds, rows, 7)]
+    assert (found.dtype, found.shape) == (np.float64, (20,))
+    with pytest.raises(ValueError, match="read-only"):
+        found[0] = 1
+
+
+def test_margins_are_floats_too_rounded_up():
+    """Each is a bound: at least the exact one, and the next float below is not. inf is a bound of what is beyond."""
+    margins = compute_bounds(Network.from_arrays([[[1, 2], [3, 5], ["1/3", 7]]]), "exact").margins
+    found = margins.floats_upper
+    assert (found.dtype, found.shape) == (np.float64, (3, 3))
+    assert margins.floats_upper is found
+    with pytest.raises(ValueError, match="read-only"):
+        found[0, 1] = 1
+    for i, j in np.ndindex(3, 3):
+        assert Fraction(found[i, j]) >= margins.matrix[i][j] > Fraction(np.nextafter(found[i, j], -1))
+    assert any(Fraction(x) != y for x, y in zip(found.ravel(), chain(*margins.matrix), strict=True))
+    huge = compute_bounds(Network.from_arrays([[["1e400", 0], [0, "1e-400"]]]), "exact").margins
+    assert huge.floats_upper.tolist() == [[0, np.inf], [np.inf, 0]]
+    tiny = compute_bounds(Network.from_arrays([[["1e-400", 0], [0, 0]]]), "exact").margins
+    assert tiny.floats_upper.tolist() == [[0, 5e-324], [5e-324, 0]]
+
+
+# -- what may stand for a network ------------------------------------------------------------------------------------
+
+
+def test_a_model_may_be_a_path(tmp_path):
+    network = Network.from_arrays([np.eye(2), [[1, 2], [3, 4]]])
+    save_model(network, tmp_path / "m.npz")
+    bounds = compute_bounds(network, "float64")
+    for path in (tmp_path / "m.npz", str(tmp_path / "m.npz")):
+        found = compute_bounds(path, "float64")
+        assert (found.margins, found.network) == (bounds.margins, network.content)
+        assert audit(compute_bounds(path, "exact", 1), path).confirmed
+        x = [[0.5, 0.25]]
+        assert certify_inputs(path, x, "0.1") == certify_inputs(network, x, "0.1")
+        assert (evaluate(path, x).lower[-1] == evaluate(network, x).lower[-1]).all()
+        options = {"deployed": "float32", "input_norm": 1}
+        assert certify_deployed(path, x, 0, **options) == certify_deployed(network, x, 0, **options)
+
+
+def test_a_model_may_be_a_module():
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)).eval()
+    assert compute_bounds(model, "float64") == compute_bounds(intervalcert.from_torch(model), "float64")
+    assert len(certify_inputs(model, torch.rand(5, 3, requires_grad=True), "0.1")) == 5
+    with pytest.raises(InputError, match="Conv2d"):
+        compute_bounds(torch.nn.Conv2d(1, 1, 1))
+
+
+@pytest.mark.parametrize("model", [[np.eye(2)], np.eye(2), None, 3, b"m.npz", {"W0": np.eye(2)}], ids=type_name)
+def test_what_is_no_model(bounds, model):
+    for use in (compute_bounds, lambda x: audit(bounds, x), lambda x: evaluate(x, [1.0, 0.0])):
+        with pytest.raises(UsageError, match=r"is no model: .*Network\.from_arrays.*path.*torch\.nn\.Module"):
+            use(model)
+    with pytest.raises(UsageError, match="Bounds is no model"):
+        compute_bounds(bounds)
+
+
+# -- what people see -------------------------------------------------------------------------------------------------
+
+
+def test_dir_shows_the_public_names():
+    assert dir(intervalcert) == sorted(NAMES)
+
+
+def parts_of(thing):
+    """All that a user finds in it."""
+    yield thing
+    inside = ()
+    if dataclasses.is_dataclass(thing):
+        inside = (getattr(thing, field.name) for field in dataclasses.fields(thing))
+    elif isinstance(thing, tuple):
+        inside = thing[:3]
+    for part in inside:
+        yield from parts_of(part)
+
+
+def test_everything_has_a_short_repr():
+    """Of a network with long numbers, many layers and classes; with and without what it may have."""
+    rng = np.random.default_rng(0)
+    weights = [rng.normal(size=(30, 30)) * 2.0**-300 for _ in range(20)]
+    large = Network.from_arrays([*weights, rng.normal(size=(12, 30))], between="leaky_relu:5368709/536870912")
+    rough = Network.from_arrays([rng.normal(size=(12, 50))], mean=rng.normal(size=50), std=rng.uniform(1, 2, size=50))
+    small = Network.from_arrays([np.eye(2), np.eye(2)], [[1, 2], None], between="clip:0:6")
+    things = [compute_bounds(small, "exact", 1), audit(compute_bounds(small, "exact", 1), small)]
+    for network in (large, rough, small):
+        bounds = compute_bounds(network, "float64")
+        x = rng.normal(size=(40, network.inputs))
+        logits = evaluate(network, x)
+        verdicts = certify(bounds, logits.lower[-1], "0.1")
+        things += [network, bounds, logits, verdicts, verdicts[0], RationalMatrix.from_floats(x)]
+    seen = set()
+    for part in (part for thing in things for part in parts_of(thing)):
+        if type(part).__module__.startswith("intervalcert."):
+            seen.add(type(part).__name__)
+            assert len(repr(part)) <= 300, repr(part)[:1000]
+    expected = {
+        "Network",
+        "Layer",
+        "Source",
+        "Activation",
+        "Normalisation",
+        "Bounds",
+        "LayerBound",
+        "Margins",
+        "Method",
+    }
+    assert seen >= expected | {"Evaluation", "Verdicts", "Verdict", "AuditReport", "Claim", "RationalMatrix"}
+    public = (getattr(intervalcert, name) for name in NAMES)
+    frozen = {thing.__name__ for thing in public if dataclasses.is_dataclass(thing)}
+    assert frozen <= seen, "a public object without a test of its repr"
+
+
+def test_a_repr_says_what_it_is(bounds):
+    network = Network.from_arrays([np.ones((4, 3)), np.ones((2, 4))], [[1, 2, 3, 4], None])
+    assert repr(network) == "<Network 3-4-2 from (in memory), eps in the input space>"
+    assert repr(network.layers[0]) == "<Layer of 4 x 3 weights, bias yes, activation relu>"
+    assert repr(bounds) == "<Bounds of (in memory): 1 layers, 2 classes, eps in the input space>"
+    assert repr(bounds.margins) == "<Margins of 2 classes, at most 1.41422>"
+    assert repr(audit(bounds, Network.from_arrays([np.eye(2)]))) == "<AuditReport: 3 of 3 claims confirmed>"
+    assert repr(RationalMatrix.from_integers([[1, 2]], 3)) == "RationalMatrix([[1, 2]], 3)"
+    assert repr(RationalMatrix.from_integers([range(17)], 3)) == "<RationalMatrix of 1 x 17>"
+    assert repr(RationalMatrix.from_integers([[10**5000]], 3)) == "<RationalMatrix of 1 x 1>"  # too long for Python
 
 
 # -- wrong types -----------------------------------------------------------------------------------------------------
@@ -322,6 +469,52 @@ def test_wrong_outputs_are_refused(bounds, outputs):
         certified_radius(bounds, outputs)
 
 
+def bytes_like(text):
+    """The same characters, in everything that lends out bytes; their items would be codes of characters."""
+    return [text, bytearray(text), memoryview(text), array("B", text), array("b", text)]
+
+
+NO_LISTS = [*bytes_like(b"100"), array("d", [1.0, 2.0, 3.0])]
+
+
+@pytest.mark.parametrize("given", NO_LISTS, ids=type_name)
+def test_bytes_are_no_radii_and_no_normalisation(bounds, given):
+    """With three outputs, b"100" would be the radii 49, 48 and 48."""
+    for outputs in ([[300.0, 0.0]] * 3, np.array([[300.0, 0.0]] * 3)):
+        with pytest.raises(InputError):
+            certify(bounds, outputs, given)
+    for options in ({"mean": given, "std": 1}, {"mean": 0, "std": given}):
+        with pytest.raises(InputError):
+            Network.from_arrays([np.eye(3)], **options)
+
+
+@pytest.mark.parametrize("given", [*NO_LISTS, "100"], ids=type_name)
+def test_bytes_and_texts_are_no_rows(given):
+    """Nor would they be as logits, inputs, weights and biases."""
+    network = Network.from_arrays([np.eye(3)])
+    bounds = compute_bounds(network, "exact", 1)
+    for rows in (given, [given], [[1.0, 2.0, 0.5], given], (given, given)):
+        with pytest.raises(InputError):
+            certify(bounds, rows, 0)
+        with pytest.raises(InputError):
+            certify_inputs(network, rows, 0)
+        with pytest.raises(InputError):
+            evaluate(network, rows)
+    for weights in (given, [given], [[given, given]], [[[1.0, 2.0, 3.0], given]]):
+        with pytest.raises(InputError):
+            Network.from_arrays(weights)
+    for biases in (given, [given]):
+        with pytest.raises(InputError):
+            Network.from_arrays([np.eye(3)], biases)
+
+
+@pytest.mark.parametrize("given", ["ab", *bytes_like(b"ab")], ids=type_name)
+def test_names_of_layers_are_a_list(given, tmp_path):
+    np.savez(tmp_path / "m.npz", W0=np.eye(2))
+    with pytest.raises(UsageError, match="list of names"):
+        load_model(tmp_path / "m.npz", layers=given)
+
+
 @pytest.mark.parametrize("iterations", [-1, 41, 10**30, "many", "3", 2.5, None], ids=repr)
 def test_wrong_iterations_are_refused(iterations):
     with pytest.raises((UsageError, InputError)):
@@ -340,7 +533,7 @@ def test_a_wrong_backend_is_refused(backend):
         compute_bounds(Network.from_arrays([np.eye(2)]), backend)
 
 
-@pytest.mark.parametrize("name", ["swish", "", "ReLU", None], ids=repr)
+@pytest.mark.parametrize("name", ["swish", "", "ReLU6", None], ids=repr)
 def test_a_wrong_activation_is_refused(name):
     """There is no Lipschitz constant by default."""
     with pytest.raises(InputError, match="activation"):

@@ -224,7 +224,7 @@ def test_no_certified_input_flips_for_any_factors(local):
         random = Random(seed)
         network = random_network(random)
         x, eps = point(random, network.inputs), Fraction(random.randint(1, 8), 16)
-        verdict = certify_inputs(network, [x], eps, local=local)[0]
+        verdict = certify_inputs(network, [x], eps, local=local, scale=1)[0]
         if not verdict.certified:
             continue
         certified += 1
@@ -298,7 +298,7 @@ def normalised_by_halves(space, mean=1):
 @pytest.mark.parametrize("backend", [name for name in backend_names() if name != "exact"])
 @pytest.mark.parametrize("space", ["input", "normalised"])
 def test_what_enters_is_enclosed(space, backend):
-    found = evaluate(normalised_by_halves(space), [[3.0, 0.0]], backend=backend)
+    found = evaluate(normalised_by_halves(space), [[3.0, 0.0]], backend=backend, scale=1)
     assert (found.lower[-1] <= [[3, -3]]).all()
     assert (found.upper[-1] >= [[6, -1.5]]).all()
     if backend != "float64":  # its balls are of whole columns
@@ -312,8 +312,8 @@ def test_where_a_distance_is_measured_around_what_is_not_known(local):
     radius = 2.25 * 2**0.5
     for space, most in (("normalised", radius), ("input", radius / 3)):
         network = normalised_by_halves(space)
-        assert certify_inputs(network, [[3.0, 0.0]], most * (1 - 1e-7), local=local)[0].certified
-        assert not certify_inputs(network, [[3.0, 0.0]], most * (1 + 1e-7), local=local)[0].certified
+        assert certify_inputs(network, [[3.0, 0.0]], most * (1 - 1e-7), local=local, scale=1)[0].certified
+        assert not certify_inputs(network, [[3.0, 0.0]], most * (1 + 1e-7), local=local, scale=1)[0].certified
 
 
 @pytest.mark.parametrize("space", ["input", "normalised"])

@@ -19,6 +19,7 @@ import ml_dtypes
 import numpy as np
 import pyarrow as pa
 import pytest
+from commands import ran
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet as pq
@@ -399,6 +400,25 @@ def test_labels_in_pieces(tmp_path, monkeypatch, name):
     for count in (99, 101):
         with pytest.raises(InputError, match=f"100 labels, but there are {count} outputs"):
             read_labels(tmp_path / name, count, 3)
+
+
+@pytest.mark.parametrize("header", ["label", '"class"', "y_true", "\n\n label \n"])
+def test_labels_may_have_a_header(tmp_path, capsys, header):
+    (tmp_path / "l.csv").write_text(f"{header}\n2\n0\n1\n")
+    assert read_labels(tmp_path / "l.csv", 3, 3) == (2, 0, 1)
+    save_bounds(BOUNDS, tmp_path / "b.json")
+    np.save(tmp_path / "y.npy", np.eye(3)[[2, 0, 0]] * 3)
+    words = ("certify", tmp_path / "b.json", tmp_path / "y.npy", "--eps", "0", "--json", "--labels", tmp_path / "l.csv")
+    code, out, err = ran(capsys, *words)
+    assert (code, json.loads(out)["accuracy"]) == (0, 2 / 3)
+    assert f"l.csv: the first line is taken for a header: {header.strip()}" in err
+
+
+@pytest.mark.parametrize("text", ["1\nlabel\n2\n", "label\nlabel\n1\n", "nan\n1\n", "none\n1\n", "-1\n1\n", "1.0\n1\n"])
+def test_what_is_no_header_of_labels(tmp_path, text):
+    (tmp_path / "l.csv").write_text(text)
+    with pytest.raises(InputError, match="is not a class number"):
+        read_labels(tmp_path / "l.csv", 2, 3)
 
 
 # -- the command line ------------------------------------------------------------------------------------------------

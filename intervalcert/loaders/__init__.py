@@ -17,6 +17,7 @@ from intervalcert.errors import InputError, SoundnessError, UsageError
 from intervalcert.files import open_input, sha256_of, stamp_of
 from intervalcert.loaders.interface import Hints, Reader
 from intervalcert.network import Network, Source, check_eps_space
+from intervalcert.rational import is_listed
 
 if TYPE_CHECKING:
     from intervalcert.loaders.torch_modules import from_torch
@@ -45,6 +46,9 @@ _FORMATS = {
     "torch": _Format("a PyTorch file (.pt)", (".pt", ".pth", ".bin"), "torch_file", ("activation", "layers")),
     "keras": _Format("a Keras 3 model (.keras)", (".keras",), "keras_file", ("strip_softmax",)),
 }
+_BOUNDS = b'"intervalcert bounds"'
+"""What a bounds file begins with, as its format."""
+
 _REFUSED = {
     b"\x89HDF": "an HDF5 file. Keras 2 models are not read: save the model with Keras 3, as .keras",
     b"\x80": "a pickle, which could run any program, and is never read. Save a PyTorch state dict with "
@@ -80,6 +84,8 @@ def load_model(
     Raises: InputError, with the place and the reason, for everything that is not exactly understood.
     """
     space = check_eps_space(eps_space)
+    if layers is not None and not is_listed(layers):
+        raise UsageError(f"layers is a list of names, not {layers!r}")
     hints = Hints(
         None if biases is None else Path(biases),
         activation,
@@ -138,6 +144,8 @@ def _kind_of(path: Path) -> str:
     expected = next((kind for kind, form in _FORMATS.items() if path.suffix.lower() in form.endings), None)
     with open_input(path) as file:
         head = file.read(4096)
+    if _BOUNDS in head and head.lstrip().startswith(b"{"):
+        raise InputError(f"{path} holds the bounds of a model: where a model is expected, give the model itself")
     kind = _looks_like(path, head)
     if kind is None:
         for magic, what in _REFUSED.items():

@@ -43,13 +43,14 @@ def open_array(path: Path) -> npt.NDArray[Any]:
     return map_array(path, read_header(path))
 
 
-def read_header(path: Path, *, bfloat16: bool | None = None) -> ArrayHeader:
+def read_header(path: Path, *, bfloat16: bool | None = None, flat: bool = True) -> ArrayHeader:
     """What a ``.npy`` file declares, and holds. With `bfloat16`, it must hold numbers of two bytes without a type.
 
     That is how numpy writes them; with False they are refused with the advice to say so.
+    flat: it must be a vector or a matrix; else it is for the caller to look at the shape.
     """
     with open_input(path) as file:
-        header = array_header(file, str(path), bfloat16=bfloat16)
+        header = array_header(file, str(path), bfloat16=bfloat16, flat=flat)
         check_size(header, os.fstat(file.fileno()).st_size, str(path))
         return header
 
@@ -65,7 +66,7 @@ def map_array(path: Path, header: ArrayHeader) -> npt.NDArray[Any]:
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """What an array file declares: plain numbers in a vector or a matrix."""
+    """What an array file declares: plain numbers, as a rule in a vector or a matrix."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -77,10 +78,12 @@ class ArrayHeader:
         return self.dtype.itemsize * math.prod(self.shape)
 
 
-def array_header(file: IO[bytes], where: str, *, bfloat16: bool | None = None, texts: bool = False) -> ArrayHeader:
+def array_header(
+    file: IO[bytes], where: str, *, bfloat16: bool | None = None, texts: bool = False, flat: bool = True
+) -> ArrayHeader:
     """Reads what comes before the numbers; whatever is not plain numbers is refused here, pickled objects first.
 
-    texts: also numbers or names that are written as bytes.
+    texts: also numbers or names that are written as bytes. flat: only vectors and matrices.
     """
     try:
         version = np.lib.format.read_magic(file)
@@ -102,7 +105,7 @@ def array_header(file: IO[bytes], where: str, *, bfloat16: bool | None = None, t
     plain = dtype.subdtype is None and (dtype.kind == "S" if texts and dtype.kind == "S" else dtype.kind in "fiu")
     if not bfloat16 and (not plain or dtype.itemsize > (MAX_TEXT if dtype.kind == "S" else 8)):
         raise InputError(f"{where}: numbers of type {dtype} (float16, float32, float64 or integers are read)")
-    if len(shape) not in {1, 2} or not all(type(side) is int and side > 0 for side in shape):
+    if len(shape) not in range(1, 3 if flat else 9) or not all(type(side) is int and side > 0 for side in shape):
         shown = shape if len(shape) <= 4 else f"of {len(shape)} dimensions"
         raise InputError(f"{where}: an array of shape {shown} where a non-empty vector or matrix is expected")
     return ArrayHeader(dtype, shape, "F" if fortran else "C", file.tell())

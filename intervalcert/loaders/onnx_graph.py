@@ -71,6 +71,9 @@ def read_graph(model: Any, array: ReadArray, hints: Hints) -> Network:
         return values[name]
 
     nodes = [Node(graph.node[index], index, opset, tensor, assembly.budget) for index in _wanted(graph, output)]
+    for node in nodes:
+        with about(node.where):
+            operators.check(node)
     _check_chain(graph, nodes, {start, *initialisers}, start, output)
     for node in nodes:
         with about(node.where):

@@ -48,12 +48,6 @@ class Node:
             raise InputError(f"{self.where}: an operator of {proto.domain[:100]!r} is not understood; {ADVICE}")
         if not self.outputs or not self.outputs[0]:
             raise InputError(f"{self.where}: its first output is not used, but another one is")
-        # More of them say training mode (BatchNormalization), or nothing that is known. A Dropout has its mask.
-        if len(self.outputs) > (2 if self.op == "Dropout" else 1):
-            raise InputError(
-                f"{self.where}: it has {len(self.outputs)} outputs, which is not understood: export the model for "
-                "inference (model.eval())"
-            )
 
     def _take(self, name: str, kind: int, field: str) -> Any:
         item = self._attributes.pop(name, None)

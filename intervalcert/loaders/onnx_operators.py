@@ -38,17 +38,25 @@ class Operators:
     def __init__(self, assembly: Assembly, kind: int, *, strip_softmax: bool) -> None:
         self._assembly, self._kind, self._strip_softmax = assembly, kind, strip_softmax
 
+    @staticmethod
+    def check(node: Node) -> None:
+        """Raises: InputError for an operator that is not understood, or one that gives more than it does in use."""
+        if node.op not in _OPERATORS:
+            raise InputError(f"{_UNKNOWN.get(node.op, 'this operator is not understood')}; {ADVICE}")
+        # A Dropout has its mask. Statistics of a batch come from training alone.
+        if len(node.outputs) > (2 if node.op == "Dropout" else 1):
+            trained = node.op == "BatchNormalization"
+            what = "as in training: export the model for inference (model.eval())" if trained else "where one is known"
+            raise InputError(f"it has {len(node.outputs)} outputs, {what}")
+
     def run(self, node: Node, values: list[Value | None]) -> Value:
-        """The first output of a node, of its inputs, a list of its own. Raises: InputError."""
+        """The first output of a node that was checked, of its inputs, a list of its own. Raises: InputError."""
         while values and values[-1] is None:
             values.pop()
-        operator = _OPERATORS.get(node.op)
-        if operator is None:
-            raise InputError(f"{_UNKNOWN.get(node.op, 'this operator is not understood')}; {ADVICE}")
         flow = next((value for value in values if isinstance(value, Flow)), None)
         if flow is not None and flow.softened and node.op not in _STRUCTURAL:
             raise InputError("something follows a softmax: only one at the very end can be stripped")
-        found = operator(self, node, values)
+        found = _OPERATORS[node.op](self, node, values)
         node.check_all_taken()
         return found
 

@@ -32,6 +32,7 @@ from intervalcert.loaders.named import FLOAT_KINDS
 from intervalcert.loaders.tensors import Tensor
 from intervalcert.loaders.torch_file import array_of, import_torch, kind_of
 from intervalcert.network import IN_MEMORY, MAX_ENTRIES, Network, Source, check_eps_space
+from intervalcert.rational import is_listed
 
 __all__ = ["from_torch"]
 
@@ -81,7 +82,7 @@ def from_torch(
 
 
 def _sides(shape: Sequence[int]) -> tuple[int, ...]:
-    if isinstance(shape, str | bytes) or not isinstance(shape, Sequence) or not shape:
+    if not is_listed(shape) or not len(shape):
         raise UsageError(f"the shape of an input is a list of its sides, not {shape!r}")
     if not all(isinstance(side, int) and not isinstance(side, bool) and side > 0 for side in shape):
         raise UsageError(f"the shape of an input is a list of its sides, at least 1 each, not {shape!r}")

@@ -84,9 +84,8 @@ def _rows(columns: Sequence[npt.NDArray[Any]], radii: Radii | None, path: Path, 
     parts = [Rows.of_array(column[:, None], str(path), first) for column in columns]
     for row, part in zip(values, parts, strict=True):
         row[...] = part.values[:, 0]
-    whole = all(part.whole for part in parts)
     if all(part.places == 0 for part in parts):
-        return Rows(values.T, 0, None, radii, str(path), first, count, whole)
+        return Rows(values.T, 0, None, radii, str(path), first, count)
 
     def exactly(row: int, wanted: Sequence[int]) -> RationalVector:
         return RationalVector.from_fractions([as_fraction(columns[column][row]) for column in wanted])
@@ -94,7 +93,7 @@ def _rows(columns: Sequence[npt.NDArray[Any]], radii: Radii | None, path: Path, 
     # Where integers were rounded, inf and nan of other columns would not be told from numbers beyond the floats.
     for number, column in enumerate(columns):
         _check_finite(column, f"{path}: ", first, f"column {number}")
-    return Rows(values.T, None, exactly, radii, str(path), first, count, whole)
+    return Rows(values.T, None, exactly, radii, str(path), first, count)
 
 
 def _radii(found: npt.NDArray[Any], path: Path, first: int) -> Radii:

@@ -158,8 +158,7 @@ class _Reader:
             cells = lines()[row].decode().split(",")
             return RationalVector.from_decimals([parse_decimal(cells[column]) for column in columns])
 
-        whole = _are_whole(values, places == 0)
-        return Rows(values, places, None if places is not None else exactly, radii, str(self._path), first, work, whole)
+        return Rows(values, places, None if places is not None else exactly, radii, str(self._path), first, work)
 
     def _strict(self, block: _Block, first: int, work: int) -> Rows | None:
         """The rows of a block, line by line. Raises: InputError, with the line."""
@@ -187,13 +186,7 @@ class _Reader:
             found = rows[row]
             return RationalVector(tuple(found.numerators[column] for column in columns), found.denominator)
 
-        whole = _are_whole(np.array(values), all(row.denominator == 1 for row in rows))
-        return Rows(np.array(values), None, exactly, own, str(self._path), first, work, whole)
-
-
-def _are_whole(values: npt.NDArray[np.float64], integers: bool) -> bool:
-    """Text has no type: numbers without a point are integers, but zeros and ones alone may be anything."""
-    return integers and bool((np.abs(values) > 1).any())
+        return Rows(np.array(values), None, exactly, own, str(self._path), first, work)
 
 
 def _tidied(data: bytes) -> bytes:
@@ -274,30 +267,42 @@ def _is_name(cell: str) -> bool:
 def _parse_line(line: str, expected: int | None) -> tuple[list[str], RationalVector, Fraction | None]:
     logits, radius = line, None
     parts = line.rsplit(maxsplit=1)
+    shown = repr(line if len(line) <= 40 else line[:30] + "…")
+    if "," not in line and (len(line.split()) > 2 or (len(parts) == 2 and (expected == 2 or parts[1][0] == "-"))):
+        raise InputError(
+            f"{shown} has blanks between its numbers, where commas are expected, and a blank only before a radius "
+            "(with numpy: savetxt(…, delimiter=','))"
+        )
     if len(parts) == 2 and not parts[0].endswith(","):
         logits, radius = parts[0], parse_rational(parts[1])
         if radius < 0:
             raise InputError(f"the radius {parts[1]} is negative")
     cells = logits.split(",")
     if expected is not None and len(cells) != expected:
-        shown = line if len(line) <= 40 else line[:30] + "…"
-        raise InputError(f"{len(cells)} logits, separated by commas, where {expected} are expected: {shown!r}")
+        raise InputError(f"{len(cells)} logits, separated by commas, where {expected} are expected: {shown}")
     return cells, RationalVector.from_decimals([parse_decimal(cell) for cell in cells]), radius
 
 
 # -- labels ----------------------------------------------------------------------------------------------------------
 
 
-def labels(path: Path) -> Iterator[npt.NDArray[Any]]:
-    """One class number per line."""
+def labels(path: Path, on_header: OnHeader) -> Iterator[npt.NDArray[Any]]:
+    """One class number per line; the first may be a header."""
+    begun = False
     for block in _blocks(path):
         numbers = block.data.split() if not block.data.translate(None, b"0123456789\n") else []
         if numbers and max(map(len, numbers)) <= 9:
+            begun = True
             yield np.array(numbers).astype(np.int64)
             continue
         found = []
         for number, line in enumerate(block.lines(path), block.line):
             text = line.strip()
+            if text and not begun and _is_header(text):
+                begun = True
+                on_header(text, True)
+                continue
+            begun = begun or bool(text)
             if text and (not (text.isascii() and text.isdecimal()) or len(text) > 9):
                 raise InputError(f"{path}, line {number}: {text[:20]!r} is not a class number")
             found += [int(text)] if text else []

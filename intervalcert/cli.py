@@ -106,15 +106,14 @@ def _end(number: int, _: object) -> None:
 
 
 class _Closed(io.TextIOBase):
-    """A standard output that is none: what is printed there would be lost without a word."""
+    """A stream that is none. Python would lose what is printed there without a word, or print messages as data."""
 
     def write(self, _: str) -> int:
         raise OSError("it is closed")
 
 
 def _prepare_streams() -> None:
-    if sys.stdout is None:
-        sys.stdout = _Closed()
+    sys.stdout, sys.stderr = sys.stdout or _Closed(), sys.stderr or _Closed()
     for stream in (sys.stdout, sys.stderr):  # an ASCII terminal gets question marks, not an exception
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

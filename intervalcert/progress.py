@@ -12,14 +12,13 @@ __all__ = ["is_watched", "layer_progress", "row_progress", "say"]
 
 
 def say(message: str) -> None:
-    if sys.stderr is not None:  # print would turn to stdout
-        with contextlib.suppress(OSError):  # nobody is there to be told
-            print(message, file=sys.stderr)
+    with contextlib.suppress(OSError):  # nobody is there to be told
+        print(message, file=sys.stderr)
 
 
 def is_watched() -> bool:
     """Whether somebody sees stderr."""
-    return sys.stderr is not None and sys.stderr.isatty()
+    return sys.stderr.isatty()
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """The command line: commands and exit codes (`options` says what may be said, `progress` what is seen). No mathematics.
 
 stdout is data, stderr is progress and messages. Exit codes: 0 ran; 1 with --check if something is not certified;
-2 usage; 3 input refused; 4 a soundness self-check failed; 70 a fault of the program;
+2 usage; 3 input refused, or stdout cannot be written; 4 a soundness self-check failed; 70 a fault of the program;
 130 interrupted; 129 and 143 ended by SIGHUP or SIGTERM.
 
 Everything heavy is imported inside the command that needs it, so that --help is instant.

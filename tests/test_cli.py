@@ -540,6 +540,7 @@ def test_an_interrupt_leaves_no_file(tmp_path):
         assert process.stdout.read() == b""
     assert "Traceback" not in rest
     assert "intervalcert: interrupted" in rest
+    assert "\x1b[?25h" in rest, "the bar has hidden the cursor"
     assert names_in(tmp_path) == found
     assert (tmp_path / "bounds.json").read_bytes() == b"an older result"
 

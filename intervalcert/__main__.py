@@ -1,5 +1,18 @@
-"""``python -m intervalcert`` is the command line."""
+"""The command line as a program: ``python -m intervalcert``, or ``intervalcert``."""
 
-from intervalcert.cli import main
+import signal
 
-raise SystemExit(main())
+__all__ = ["run"]
+
+
+def run() -> int:
+    """The exit code."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # outside of `main` nothing is to be cleared away: no traceback
+    from intervalcert.cli import main
+
+    return main()
+
+
+if __name__ == "__main__":
+    raise SystemExit(run())

@@ -307,9 +307,13 @@ class BulkCertifier:
         self.classes, self._threshold = len(margins), threshold
         self.columns = self.classes if threshold is None else 1
         self.one_by_one = Certifier(margins, (exact,))
-        self._margins = margins
+        self._margins, self._exact = margins, exact
         self._tables: dict[int, MarginTables] = {}
         self._trusted = arithmetic_fault() is None  # else floats decide nothing
+
+    def __reduce__(self) -> tuple[type[BulkCertifier], tuple[Any, Backend[Any]]]:
+        """What arrives in another process tests that process, and takes over no floats from this one."""
+        return BulkCertifier, (self._margins, self._exact)
 
     def verdicts(self, rows: Rows, radii: Radii, *, with_radius: bool = True) -> Verdicts:
         """A verdict per row. Without `with_radius` a radius may be left at 0: logits in text then cost much less.

@@ -22,6 +22,7 @@ change by at most sqrt(σ_l) per unit of the input's distance.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -154,15 +155,17 @@ def tuned_multipliers(network: Network, rounds: int) -> Multipliers | None:
     d = (last[upper[some]] - last[lower[some]]).T
     weights = [layer.weights.near_floats().values for layer in network.layers[1:-1]]
     best: Multipliers | None = None
-    least, now = _mean_log(links, d), _relative(links)
-    for _ in range(rounds):
-        factors = improved_weights([link.step for link in links if link.step is not None], weights, d)
-        moved = _moved(network, now, factors)
-        if moved is None:
-            break
-        links, now = moved
-        if (found := _mean_log(links, d)) < least:
-            least, best = found, now
+    # Where floats end, so does the search: what was found before stands.
+    with contextlib.suppress(FloatingPointError), np.errstate(over="raise", invalid="raise", divide="raise"):
+        least, now = _mean_log(links, d), _relative(links)
+        for _ in range(rounds):
+            factors = improved_weights([link.step for link in links if link.step is not None], weights, d)
+            moved = _moved(network, now, factors)
+            if moved is None:
+                break
+            links, now = moved
+            if (found := _mean_log(links, d)) < least:
+                least, best = found, now
     return best
 
 

@@ -179,6 +179,13 @@ class Deviation:
     most: Floats
 
 
+def _check_arithmetic() -> None:
+    """Raises: SoundnessError if float64 is not to be trusted in this process."""
+    fault = arithmetic_fault() or product_fault()
+    if fault is not None:
+        raise SoundnessError(f"float64 arithmetic cannot be trusted in this process: {fault}")
+
+
 class Deployment:
     """What all points share: norms of the layers and of their absolute values, and the format's constants."""
 
@@ -196,9 +203,7 @@ class Deployment:
         If the format is too coarse (`too_coarse`) the errors are infinite, and nothing is certified.
         Raises: SoundnessError if float64 is not to be trusted in this process.
         """
-        fault = arithmetic_fault() or product_fault()
-        if fault is not None:
-            raise SoundnessError(f"float64 arithmetic cannot be trusted in this process: {fault}")
+        _check_arithmetic()
         self.network, self.form = network, form
         self._norms, self._rungs = norms, rungs
         layers = zip(network.layers, norms, strict=True)
@@ -206,6 +211,11 @@ class Deployment:
         self._reach = self._reaches(sigmas)
         last = _floats(network.layers[-1].weights)
         self.gaps: Floats = _up(np.stack([_norms(row - last, axis=1) for row in last]))  # each off by u: see `_up`
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """What arrives in another process tests that process. Raises: as `__init__`."""
+        _check_arithmetic()
+        self.__dict__.update(state)
 
     def _reaches(self, sigmas: Sequence[Fraction]) -> list[float]:
         """s_0, s_1, …: of the inputs of each layer."""

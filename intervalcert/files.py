@@ -6,11 +6,12 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from intervalcert.cleanup import cleared_away
 from intervalcert.errors import InputError, UsageError
 
 __all__ = [
@@ -155,28 +156,28 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
     It is written beside its place under a temporary name and moved there at the end; if anything is raised meanwhile
     (an interrupt too) it is removed, and a file that stood there before is untouched. A link is followed.
     """
-    try:
-        check_output(path)
-        path = path.resolve()
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".intervalcert-", suffix=".part")
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, _usual_mode(path))
-        os.replace(temporary, path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
+    check_output(path)
+    path = path.resolve()
+    # Named before it is made: whenever an interrupt comes, it is known what to remove.
+    temporary = path.with_name(f".intervalcert-{secrets.token_hex(8)}.part")
+    with cleared_away(lambda: temporary.unlink(missing_ok=True)):
+        try:
+            with open(temporary, "xb", opener=_private) as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, _usual_mode(path))
+            os.replace(temporary, path)
+        except OSError as error:
+            raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def _private(name: str, flags: int) -> int:
+    return os.open(name, flags, 0o600)
 
 
 def _usual_mode(path: Path) -> int:
-    """The mode of the file that is replaced, or what a new file would get (mkstemp's is private)."""
+    """The mode of the file that is replaced, or what a new file would get (ours is private)."""
     with contextlib.suppress(OSError):
         return path.stat().st_mode & 0o777
     mask = os.umask(0)

@@ -22,7 +22,7 @@ from intervalcert.layerwise import LayerBound, Plan, layer_bound
 from intervalcert.network import Network
 from intervalcert.pairs import PairMatrix, floats_above
 from intervalcert.protocol import Backend, Floats, Scalar, Vector
-from intervalcert.rational import round_up
+from intervalcert.rational import decimal_upper, round_up
 
 __all__ = [
     "MARGIN_METHODS",

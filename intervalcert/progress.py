@@ -6,17 +6,19 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
+from intervalcert.cleanup import cleared_away
+
 __all__ = ["is_watched", "layer_progress", "row_progress", "say"]
 
 
 def say(message: str) -> None:
-    if sys.stderr is not None:  # print would turn to stdout
+    with contextlib.suppress(OSError):  # nobody is there to be told
         print(message, file=sys.stderr)
 
 
 def is_watched() -> bool:
     """Whether somebody sees stderr."""
-    return sys.stderr is not None and sys.stderr.isatty()
+    return sys.stderr.isatty()
 
 
 @contextlib.contextmanager
@@ -32,7 +34,8 @@ def row_progress(what: str, size: int | None) -> Iterator[Callable[[int, int], N
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[at]}"), TimeRemainingColumn())
     console = Console(stderr=True)  # stdout is data: it must not be drawn above the bar
-    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as progress:
+    progress = Progress(*columns, console=console, transient=True, redirect_stdout=False)
+    with cleared_away(progress.stop), progress:
         task = progress.add_task(what, total=size, at="")
         start, done = monotonic(), 0
 
@@ -55,7 +58,8 @@ def layer_progress(what: str, layers: int) -> Iterator[Callable[[int], None]]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[at]}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    with cleared_away(progress.stop), progress:
         task = progress.add_task(what, total=layers, at=f"layer 0 of {layers}")
         steps: dict[int, int] = {}
 

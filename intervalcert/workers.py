@@ -1,36 +1,66 @@
-"""Blocks of inputs, judged in several processes: in order, a few at a time, and gone when the caller is."""
+"""Blocks of inputs, judged in several processes: in order, a few at a time, and gone when the caller is.
+
+Signals that end a program are the caller's to answer. A terminal sends them to every process of a run, and a worker is
+born with them blocked, and stays so. When the caller has done, or is interrupted, it kills its workers, whatever they
+do: they hold nothing that would be missed.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import signal
 import threading
+import traceback
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import replace
-from multiprocessing import connection, get_context, parent_process
-from typing import Any
+from dataclasses import dataclass
+from multiprocessing import connection, get_context, parent_process, resource_tracker
+from multiprocessing.context import SpawnProcess
 
 from intervalcert.bulk import Verdicts
-from intervalcert.errors import InputError
+from intervalcert.cleanup import cleared_away
+from intervalcert.errors import InputError, IntervalcertError
 from intervalcert.inputs import Block, InputCertifier, Task
 
 __all__ = ["judge_all"]
 
-_certifier: InputCertifier | None = None
+_Pipe = connection.Connection
+_HAS_MASKS = hasattr(signal, "pthread_sigmask")  # Windows has not
 
 
-def _start(task: Task) -> None:
-    """In a worker: what all blocks share. The parent alone answers an interrupt."""
-    global _certifier
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+@contextlib.contextmanager
+def _held() -> Iterator[None]:
+    """Signals that end a program wait meanwhile, in this thread; processes started now are deaf to them."""
+    if not _HAS_MASKS:
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+# -- in a worker -----------------------------------------------------------------------------------------------------
+
+
+def _serve(pipe: _Pipe) -> None:
+    """Is sent a task, then blocks; answers each with verdicts, or with the exception that there was."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    # A copy of a number system that tests its process when it is made tests this one.
-    rungs: tuple[Any, ...] = task.rungs
-    _certifier = InputCertifier(replace(task, rungs=tuple(replace(rung) for rung in rungs)))
+    with contextlib.suppress(EOFError, OSError):  # the parent has gone
+        task, certifier = pipe.recv(), None
+        while True:
+            block = pipe.recv()
+            try:
+                certifier = certifier or InputCertifier(task)
+                answer: Verdicts | Exception = certifier.verdicts(block)
+            except Exception as error:
+                if not isinstance(error, IntervalcertError):  # a fault of ours: say where
+                    error.add_note(traceback.format_exc())
+                answer = error
+            pipe.send(answer)
 
 
 def _end_with_parent() -> None:
@@ -41,33 +71,95 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _judge(block: Block) -> Verdicts:
-    if _certifier is None:
-        raise RuntimeError("a worker without a task")
-    return _certifier.verdicts(block)
+# -- in the caller ---------------------------------------------------------------------------------------------------
 
 
-def _done(block: Block, future: Future[Verdicts]) -> tuple[Block, Verdicts]:
-    try:
-        return block, future.result()
-    except BrokenProcessPool:
-        raise InputError(
-            f"a process that worked on the inputs from {block.first} on was ended from outside, or ran out of memory: "
-            "try again, with fewer jobs"
-        ) from None
+@dataclass(eq=False)
+class _Job:
+    """A block, and what a worker answered, once it has."""
+
+    block: Block
+    answer: Verdicts | Exception | None = None
+
+
+class _Workers:
+    """Processes, each with one job at a time. All of this runs in the thread of the caller."""
+
+    def __init__(self) -> None:
+        self._processes: list[SpawnProcess] = []
+        self._idle: list[_Pipe] = []
+        self._busy: dict[_Pipe, _Job] = {}
+        self._waiting: deque[_Job] = deque()
+
+    def start(self, task: Task, count: int) -> None:
+        """Raises: InputError if there cannot be so many processes."""
+        shared = pickle.dumps(task)
+        context = get_context("spawn")  # a fork of a process with threads (a progress bar is one) may hang
+        try:
+            if _HAS_MASKS:
+                resource_tracker.ensure_running()  # else started with the first process, and masks are lifted
+            for _ in range(count):
+                with _held():
+                    ours, theirs = context.Pipe()
+                    self._idle.append(ours)
+                    with theirs:
+                        process = context.Process(target=_serve, args=(theirs,), daemon=True)
+                        process.start()
+                    self._processes.append(process)
+        except OSError as error:
+            raise InputError(
+                f"{count} processes cannot be started: {error.strerror or error}: say fewer jobs"
+            ) from None
+        for pipe in self._idle:
+            with _at_work("starting"):
+                pipe.send_bytes(shared)
+
+    def submit(self, block: Block) -> _Job:
+        job = _Job(block)
+        self._waiting.append(job)
+        self._turn(0)
+        return job
+
+    def verdicts(self, job: _Job) -> Verdicts:
+        """Waits for them. Raises: what the worker raised; InputError if it is no more."""
+        while job.answer is None:
+            self._turn(None)
+        if isinstance(job.answer, Exception):
+            raise job.answer
+        return job.answer
+
+    def _turn(self, seconds: float | None) -> None:
+        """Takes what is done, after waiting so long for something, and gives out what waits."""
+        ready = connection.wait(self._busy, seconds)
+        for pipe in [pipe for pipe in self._busy if pipe in ready]:
+            job = self._busy.pop(pipe)
+            with _at_work(f"on the inputs from {job.block.first} on"):
+                job.answer = pipe.recv()
+            self._idle.append(pipe)
+        while self._idle and self._waiting:
+            pipe, job = self._idle.pop(), self._waiting.popleft()
+            with _at_work(f"on the inputs from {job.block.first} on"):
+                pipe.send(job.block)
+            self._busy[pipe] = job
+
+    def kill(self) -> None:
+        with _held():
+            for process in self._processes:
+                process.kill()
+            for process in self._processes:
+                process.join()
+            for pipe in (*self._idle, *self._busy):
+                pipe.close()
 
 
 @contextlib.contextmanager
-def _deaf() -> Iterator[None]:
-    """No interrupt meanwhile. (Only the main thread may say so.)"""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _at_work(where: str) -> Iterator[None]:
     try:
         yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    except (EOFError, OSError):
+        raise InputError(
+            f"a process at work {where} was ended from outside, or ran out of memory: try again, with fewer jobs"
+        ) from None
 
 
 def judge_all(task: Task, blocks: Iterator[Block], jobs: int = 1) -> Iterator[tuple[Block, Verdicts]]:
@@ -77,16 +169,13 @@ def judge_all(task: Task, blocks: Iterator[Block], jobs: int = 1) -> Iterator[tu
         yield from ((block, certifier.verdicts(block)) for block in blocks)
         return
     InputCertifier(task)  # what is wrong with the task is said here, not by a worker
-    # A fresh interpreter: a fork of a process with threads (a progress bar is one) may hang.
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start, (task,))
-    try:
-        waiting: deque[tuple[Block, Future[Verdicts]]] = deque()
+    workers = _Workers()
+    with cleared_away(workers.kill):
+        workers.start(task, jobs)
+        held: deque[_Job] = deque()
         for block in blocks:
-            with _deaf():  # a process that is started now is born so
-                waiting.append((block, pool.submit(_judge, block)))
-            if len(waiting) > 3 * jobs:
-                yield _done(*waiting.popleft())
-        while waiting:
-            yield _done(*waiting.popleft())
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+            held.append(workers.submit(block))
+            if len(held) > 3 * jobs:
+                yield held[0].block, workers.verdicts(held.popleft())
+        while held:
+            yield held[0].block, workers.verdicts(held.popleft())

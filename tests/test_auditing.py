@@ -18,6 +18,7 @@ from intervalcert.lipschitz import CHAIN_SLACK
 from intervalcert.loaders import save_model
 from intervalcert.rational import RationalMatrix, decimal_lower, decimal_upper, format_exact, round_down
 
+FIXTURES = Path(__file__).parent / "fixtures"
 MODEL = "[[1.0,2.0],[3.0,4.1]],[[0.5,0.25,-1],[1,1.3,2]]"
 TINY = Fraction(1, 2**60)
 SLACKED = 1 + CHAIN_SLACK
@@ -312,21 +313,36 @@ def refused(capsys, *argv):
     return err
 
 
-@pytest.mark.parametrize(
-    "text", [MODEL.replace("4.1", "4.2"), MODEL + "\n", MODEL.replace("0.5", "0.50")], ids=["weight", "newline", "zero"]
-)
-def test_another_file_is_another_model(files, capsys, tmp_path, text):
-    """The hash is that of the bytes, so even the same numbers written otherwise are another file."""
-    (tmp_path / "other.txt").write_text(text)
+def test_other_numbers_are_another_model(files, capsys, tmp_path):
+    (tmp_path / "other.txt").write_text(MODEL.replace("4.1", "4.2"))
     err = refused(capsys, "bounds.json", "--model", "other.txt")
     assert "another model" in err
     assert "other.txt" in err
     assert "model.txt" in err
 
 
-def test_a_renamed_model_is_the_same_model(files, capsys, tmp_path):
-    (tmp_path / "renamed.txt").write_text(MODEL)
-    assert audited(capsys, "bounds.json", "--model", "renamed.txt")[0] == 0
+@pytest.mark.parametrize("text", [MODEL, MODEL + "\n", MODEL.replace("0.5", "0.50")], ids=["name", "newline", "zero"])
+def test_the_same_numbers_in_another_file_are_the_same_model(files, capsys, tmp_path, text):
+    """The hash of the network decides, and bounds depend on nothing else."""
+    (tmp_path / "other.txt").write_text(text)
+    assert audited(capsys, "bounds.json", "--model", "other.txt")[0] == 0
+    np.save(tmp_path / "x.npy", np.zeros((1, 2)))
+    inputs = ("--inputs", "x.npy", "--eps", "0.1", "--jobs", "1")
+    assert main(["certify", "bounds.json", "--model", "other.txt", *inputs]) == 0
+
+
+def test_a_model_of_two_files_and_the_same_in_one(tmp_path, monkeypatch, capsys):
+    """Its weights lie beside it; nobody is told that they are biases."""
+    monkeypatch.chdir(tmp_path)
+    two, one = FIXTURES / "mlp_dynamo_external.onnx", FIXTURES / "mlp_dynamo.onnx"
+    for bounds, model, other in (("two.json", two, one), ("one.json", one, two)):
+        assert main(["bounds", str(model), "-o", bounds]) == 0
+        capsys.readouterr()
+        assert audited(capsys, bounds, "--model", str(other))[0] == 0
+        err = refused(capsys, bounds, "--model", str(FIXTURES / "zoo_elu_dynamo.onnx"))
+        assert "another model" in err
+        assert model.name in err
+        assert "bias" not in err
 
 
 def test_biases_belong_to_the_model(files, capsys, tmp_path):

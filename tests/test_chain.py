@@ -477,6 +477,20 @@ def test_effort_where_there_is_nothing_to_tune(between):
     assert tuned.margins == closed.margins
 
 
+@pytest.mark.parametrize(
+    ("layers", "between", "effort"),
+    [
+        ([[[1, 2], [0, 0]], [[0, 2.6e60], [0, 0]]], "leaky_relu:-1", 5),
+        ([[[0, 2.6e8], [-0.4076574062463151, -1.2604848235258506]], [[0, 0.4568806531029687], [0, 0]]], "relu", 100),
+    ],
+)
+def test_tuning_ends_where_floats_end(layers, between, effort):
+    """In silence (a warning of numpy is an error in these tests), and with what was found until then."""
+    network = Network.from_arrays([np.array(rows, dtype=float) for rows in layers], between=between)
+    closed, tuned = (compute_bounds(network, "float64", margins="chain", effort=n).margins for n in (0, effort))
+    assert all(t <= c for t, c in zip(sum(tuned.matrix, ()), sum(closed.matrix, ()), strict=True))
+
+
 @pytest.mark.parametrize("effort", [-1, 1001, 1.5, True, "3"])
 def test_an_effort_that_makes_no_sense_is_refused(effort):
     with pytest.raises(UsageError, match="effort"):

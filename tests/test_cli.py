@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import pytest
 from bounds_files import set_margin
 
 import intervalcert
-from intervalcert import load_bounds
+from intervalcert import load_bounds, save_bounds
 
 DATA = Path(__file__).resolve().parents[1] / "compare" / "models"
 COMMANDS = ["bounds", "certify", "radius", "audit", "demo"]
@@ -49,8 +50,10 @@ def work(tmp_path_factory):
     for name in ("segments.txt", "segments_outputs.txt", "segments_labels.txt"):
         shutil.copy(DATA / name, folder)
     (folder / "small.txt").write_text("[[1.0,2.0],[3.0,4.0]],[[0.5,0.25,-1],[1,1,2]]")
-    done = run("bounds", "segments.txt", "-o", "bounds.json", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    (folder / "small_inputs.txt").write_text("0.5,0.25\n0.125,-1.5\n")
+    for model, name in (("segments.txt", "bounds.json"), ("small.txt", "small.json")):
+        done = run("bounds", model, "-o", name, cwd=folder)
+        assert done.returncode == 0, done.stderr
     return folder
 
 
@@ -361,24 +364,46 @@ PRINTING = {
     "json": ("certify", "bounds.json", "segments_outputs.txt", "--json"),
     "certify": ("certify", "bounds.json", "segments_outputs.txt"),
     "bounds": ("bounds", "small.txt"),
+    "evaluate": ("evaluate", "small.txt", "small_inputs.txt"),
+    "audit": ("audit", "small.json", "--model", "small.txt"),
+    "inspect": ("inspect", "small.txt"),
+    "convert": ("convert", "small.txt", "small.npz"),
     "demo": ("demo",),
     "help": ("--help",),
 }
 
 
-@POSIX
-@pytest.mark.parametrize("name", ["radius", "json", "certify", "bounds", "help"])
-def test_a_reader_that_leaves_is_no_error(work, name):
-    """`| head -1`, in the hardest form: the reader is gone before the first byte. In particular not 1, which means
-    that something is not certified.
-    """
+def buffered(buffer):
+    """An environment in which Python writes what is printed at once, or when it has much of it."""
+    return {**os.environ, "PYTHONUNBUFFERED": "" if buffer else "1"}
+
+
+def run_without_reader(*argv, cwd, buffer=True):
+    """The reader of standard output is gone before the first byte."""
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        done = run(*PRINTING[name], cwd=work, capture_output=False, stdout=writer, stderr=subprocess.PIPE)
+        return run(*argv, cwd=cwd, capture_output=False, stdout=writer, stderr=subprocess.PIPE, env=buffered(buffer))
     finally:
         os.close(writer)
+
+
+@POSIX
+@pytest.mark.parametrize("buffer", [True, False])
+@pytest.mark.parametrize("name", ["radius", "json", "certify", "bounds", "help"])
+def test_a_reader_that_leaves_is_no_error(work, name, buffer):
+    """`| head -1`, in the hardest form. In particular not 1, which means that something is not certified."""
+    done = run_without_reader(*PRINTING[name], cwd=work, buffer=buffer)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@POSIX
+@pytest.mark.parametrize("buffer", [True, False])
+def test_a_reader_that_leaves_does_not_hide_what_is_not_certified(work, buffer):
+    """The code 0 would say that everything is."""
+    argv = ("certify", "bounds.json", "segments_outputs.txt", "--eps", "1000", "--check")
+    assert run(*argv, cwd=work).returncode == 1
+    assert run_without_reader(*argv, cwd=work, buffer=buffer).returncode in {1, 3}
 
 
 @POSIX
@@ -390,25 +415,64 @@ def test_head_takes_the_first_line(work):
     assert (done.returncode, done.stdout, done.stderr) == (0, "index,argmax,radius,semantics,eps_space\n", "")
 
 
-@POSIX
-@pytest.mark.parametrize("name", ["radius", "bounds"])
-def test_a_closed_stdout_is_no_traceback(work, name):
-    line = " ".join(command(*PRINTING[name]))
-    done = subprocess.run(
-        ["/bin/sh", "-c", f"{line} >&-"], cwd=work, capture_output=True, text=True, check=False, timeout=60
+def run_in_shell(line, redirections, cwd, buffer=True):
+    return subprocess.run(
+        ["/bin/sh", "-c", f"{' '.join(line)} {redirections}"],
+        cwd=cwd,
+        env=buffered(buffer),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
-    assert "Traceback" not in done.stderr
-    assert done.returncode != 1
+
+
+@POSIX
+@pytest.mark.parametrize("name", [name for name in PRINTING if name != "help"])
+def test_what_is_printed_to_a_closed_stdout_is_not_lost_in_silence(work, name):
+    done = run_in_shell(command(*PRINTING[name]), ">&-", work)
+    assert done.returncode == 3
+    assert done.stderr == "intervalcert: standard output cannot be written: it is closed\n"
+    assert run_in_shell(command(*PRINTING[name]), "<&- >&- 2>&-", work).returncode == 3
+
+
+@POSIX
+def test_streams_that_are_not_needed_may_be_closed(work):
+    """Not even processes, which get pipes, or the output file takes their place."""
+    done = run_in_shell(command(*PRINTING["radius"], "-o", "closed.csv"), "<&- >&- 2>&-", work)
+    assert done.returncode == 0
+    assert (work / "closed.csv").read_text() == run(*PRINTING["radius"], cwd=work).stdout
+    argv = ("certify", "--model", "small.txt", "--inputs", "small_inputs.txt", "--eps", "0.1", "--jobs", "2", "--json")
+    done = run_in_shell(command(*argv), "<&- 2>&-", work)
+    assert (done.returncode, json.loads(done.stdout)["total"]) == (0, 2)
+
+
+@POSIX
+@pytest.mark.parametrize(("argv", "code"), [(("bogus",), 2), (("inspect", "nothing.txt"), 3)])
+def test_messages_do_not_turn_to_stdout(work, argv, code):
+    done = run_in_shell(command(*argv), "2>&-", work)
+    assert (done.returncode, done.stdout) == (code, "")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-@pytest.mark.parametrize("name", ["radius", "bounds"])
-def test_a_full_disk_is_a_message(work, name):
+@pytest.mark.parametrize("buffer", [True, False])
+@pytest.mark.parametrize("name", ["radius", "bounds", "json", "evaluate"])
+def test_a_full_disk_is_a_message(work, name, buffer):
     """Nothing was delivered: neither success nor a traceback, and not the code of "not certified"."""
-    with Path("/dev/full").open("w") as full:
-        done = run(*PRINTING[name], cwd=work, capture_output=False, stdout=full, stderr=subprocess.PIPE)
-    assert done.returncode not in {0, 1}
-    assert "No space left" in done.stderr
+    done = run_in_shell(command(*PRINTING[name]), ">/dev/full", work, buffer)
+    assert done.returncode == 3
+    assert done.stderr == "intervalcert: standard output cannot be written: No space left on device\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_does_not_hide_a_false_claim(work):
+    """The table cannot be written; that the audit has failed is said all the same."""
+    bounds = load_bounds(work / "small.json")
+    small = replace(bounds.layers[0], upper=bounds.layers[0].upper / 2, lower=Fraction(0))
+    save_bounds(replace(bounds, layers=(small, *bounds.layers[1:])), work / "false.json")
+    argv = ("audit", "false.json", "--model", "small.txt")
+    assert run(*argv, cwd=work).returncode == 4
+    assert run_in_shell(command(*argv), ">/dev/full", work).returncode == 4
 
 
 @pytest.mark.parametrize("name", ["certify", "bounds", "demo"])
@@ -476,6 +540,7 @@ def test_an_interrupt_leaves_no_file(tmp_path):
         assert process.stdout.read() == b""
     assert "Traceback" not in rest
     assert "intervalcert: interrupted" in rest
+    assert "\x1b[?25h" in rest, "the bar has hidden the cursor"
     assert names_in(tmp_path) == found
     assert (tmp_path / "bounds.json").read_bytes() == b"an older result"
 

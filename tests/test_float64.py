@@ -3,8 +3,12 @@
 The contract (`test_contract`) and the law (`test_cross_backend`) hold float64 to the same tests as every backend.
 """
 
+import copy
+import pickle
+import platform
 import subprocess
 import sys
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -13,10 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intervalcert import Network, compute_bounds
+from intervalcert.api import bulk_certifier, input_task
 from intervalcert.backends import float64, get_backend, ladder
-from intervalcert.backends.float64 import Float64Matrix, Float64Scalar
+from intervalcert.backends.float64 import Float64Backend, Float64Matrix, Float64Scalar
 from intervalcert.backends.integers import matmul
+from intervalcert.bulk import Radii, Rows
 from intervalcert.errors import UnboundedError
+from intervalcert.inputs import InputCertifier, LogitCertifier, blocks_of
 from intervalcert.layerwise import Plan, layer_bound
 from intervalcert.machine import arithmetic_fault, product_fault
 from intervalcert.network import exact_matrix
@@ -271,23 +278,27 @@ def test_this_machine_is_as_the_proof_assumes():
     assert product_fault() is None
 
 
-CHANGED = """
-import ctypes, ctypes.util, platform, sys
+CHANGE = """
+import ctypes, ctypes.util, pickle, sys
 libm = ctypes.CDLL(ctypes.util.find_library("m"))
 import numpy as np
-from intervalcert import Network, certify, compute_bounds
 from intervalcert.machine import arithmetic_fault, product_fault
-network = Network.from_arrays([np.eye(3) / 3, np.eye(3)])
-what = sys.argv[1]
 assert arithmetic_fault() is None
-if what == "flush":
-    environment = ctypes.create_string_buffer(64)
-    libm.fegetenv(environment)
-    word = ctypes.c_uint32.from_buffer(environment, 28)   # the control word of SSE arithmetic on x86-64
-    word.value |= int(sys.argv[2], 16)
-    libm.fesetenv(environment)
-else:
-    libm.fesetround(int(sys.argv[2], 16))
+def change():
+    if sys.argv[1] == "flush":
+        environment = ctypes.create_string_buffer(64)
+        libm.fegetenv(environment)
+        word = ctypes.c_uint32.from_buffer(environment, 28)   # the control word of SSE arithmetic on x86-64
+        word.value |= int(sys.argv[2], 16)
+        libm.fesetenv(environment)
+    else:
+        libm.fesetround(int(sys.argv[2], 16))
+"""
+
+CHANGED = """
+from intervalcert import Network, certify, compute_bounds
+network = Network.from_arrays([np.eye(3) / 3, np.eye(3)])
+change()
 print(arithmetic_fault())
 print(product_fault())
 bounds = compute_bounds(network, "float64", 3)
@@ -297,10 +308,21 @@ print(layers[0].computed_by, "|", layers[0].refused[0] if layers[0].refused else
 """
 
 
-@pytest.mark.skipif(
-    not sys.platform.startswith("linux") or "x86_64" not in __import__("platform").machine(),
+SETTABLE = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or "x86_64" not in platform.machine(),
     reason="the settings of arithmetic are changed through the C library of Linux on x86-64",
 )
+
+
+def run_changed(what, code, program, data=b""):
+    """Standard output of a program in a process whose arithmetic is changed where it calls `change`."""
+    argv = [sys.executable, "-c", CHANGE + program, what, code]
+    done = subprocess.run(argv, capture_output=True, input=data, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout
+
+
+@SETTABLE
 @pytest.mark.parametrize(
     ("what", "code", "fault"),
     [
@@ -314,14 +336,92 @@ print(layers[0].computed_by, "|", layers[0].refused[0] if layers[0].refused else
 )
 def test_a_process_with_other_arithmetic_is_found_out(what, code, fault):
     """Then float64 refuses, arb answers, and the result says why."""
-    run = subprocess.run([sys.executable, "-c", CHANGED, what, code], capture_output=True, text=True, check=True)
-    first, product, second = run.stdout.splitlines()
+    first, product, second = run_changed(what, code, CHANGED).decode().splitlines()
     assert fault in first
     assert fault.split()[-1] in product
     by, reason = second.split(" | ")
     assert by.startswith("arb")
     assert "cannot be trusted in this process" in reason
     assert first in reason
+
+
+ARRIVED = """
+from fractions import Fraction
+from intervalcert.bulk import Radii, Rows
+from intervalcert.errors import SoundnessError, UnboundedError
+from intervalcert.rational import RationalMatrix
+backend, bulk, by_input, *floats = pickle.load(sys.stdin.buffer)
+change()
+try:
+    pickle.loads(backend).matrix(RationalMatrix.from_floats(np.eye(2)))
+except UnboundedError as error:
+    print(error)
+radii = Radii.all_equal(Fraction(1, 10))
+assert all(verdict.exactly for verdict in pickle.loads(bulk).verdicts(Rows(np.eye(3)), radii))
+certifier, block = pickle.loads(by_input)
+assert all(verdict.exactly for verdict in certifier.verdicts(block))
+for each in floats:
+    try:
+        pickle.loads(each)
+    except SoundnessError as error:
+        print(error)
+"""
+
+
+def travellers():
+    """All that tests the float environment when it is made: and something to judge."""
+    network = Network.from_arrays([np.eye(3) / 3, np.eye(3)])
+    real, single = (input_task(network, None, None, name) for name in ("real", "float32"))
+    (block,) = blocks_of(Rows(np.eye(3)), network, None, Radii.all_equal(Fraction(1, 10)))
+    certifier = InputCertifier(real)
+    assert not any(verdict.exactly for verdict in certifier.verdicts(block))
+    return (
+        real.rungs[0],
+        bulk_certifier(compute_bounds(network)),
+        (certifier, block),
+        InputCertifier(single),
+        LogitCertifier(single, Fraction(2)),
+    )
+
+
+@SETTABLE
+@pytest.mark.parametrize(("what", "code"), [("flush", "8040"), ("upward", "800")])
+def test_what_arrives_in_a_process_with_other_arithmetic_finds_it_out(what, code):
+    """The sender's own test says nothing of it."""
+    sent = [pickle.dumps(each) for each in travellers()]
+    said = run_changed(what, code, ARRIVED, pickle.dumps(sent)).decode().splitlines()
+    assert len(said) == 3
+    assert all("float64 arithmetic cannot be trusted in this process" in line for line in said)
+
+
+SENT = """
+from fractions import Fraction
+from intervalcert.backends import get_backend
+from intervalcert.bulk import BulkCertifier, Radii, Rows
+change()
+bulk = BulkCertifier(((Fraction(0), Fraction(3, 7)), (Fraction(3, 7), Fraction(0))), get_backend("exact"))
+assert bulk.verdicts(Rows(np.eye(2)), Radii.all_equal(Fraction(1)))[0].exactly
+sys.stdout.buffer.write(pickle.dumps((get_backend("float64"), bulk)))
+"""
+
+
+@SETTABLE
+@pytest.mark.parametrize(("what", "code"), [("flush", "8040"), ("upward", "800")])
+def test_what_arrives_from_a_process_with_other_arithmetic_does_not_mind(what, code):
+    """Nor does it bring floats that were computed there."""
+    backend, bulk = pickle.loads(run_changed(what, code, SENT))
+    assert backend.matrix(RationalMatrix.from_floats(np.eye(2))).radius == 0
+    assert bulk._tables == {}
+    assert not bulk.verdicts(Rows(np.eye(2)), Radii.all_equal(Fraction(1)))[0].exactly
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, replace, lambda x: pickle.loads(pickle.dumps(x))])
+def test_every_copy_of_the_number_system_tests_again(monkeypatch, copied):
+    backend = Float64Backend(100)
+    monkeypatch.setattr(float64, "product_fault", lambda: "a fault")
+    with pytest.raises(UnboundedError, match="a fault"):
+        copied(backend).matrix(RationalMatrix.from_floats(np.eye(2)))
+    assert copied(backend) == backend
 
 
 def test_bounds_through_the_api_name_the_backend():

@@ -839,7 +839,7 @@ def test_a_regression_has_bounds_and_nothing_to_certify():
     ):
         with pytest.raises(InputError, match="regression: its output is a number, and there are no classes"):
             attempt()
-    assert evaluate(one, [[1.0, 2.0]], backend="exact").lower[-1].tolist() == [[float(value((1, 2)))]]
+    assert evaluate(one, [[1.0, 2.0]], scale=1, backend="exact").lower[-1].tolist() == [[float(value((1, 2)))]]
 
 
 @pytest.mark.parametrize("options", [{"threshold": 0}, {"regression": True}], ids=str)

@@ -574,6 +574,10 @@ class Float64Backend:
     name = "float64"
     working_bits = BITS
 
+    def __reduce__(self) -> tuple[type[Float64Backend], tuple[int]]:
+        """What arrives in another process, or is copied, tests that process anew."""
+        return Float64Backend, (self.prec,)
+
     def refined(self) -> None:
         return None
 

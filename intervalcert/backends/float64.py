@@ -214,7 +214,8 @@ class Float64Vector:
         least, most, shift = factor.between()
         with np.errstate(over="ignore", under="ignore"):
             ends = np.stack([end * part for end in (self.low, self.high) for part in (least, most)])
-        # The nearest float is at most half a step away. Zeros are exact, and stay zero.
+        # The nearest float is at most half a step away. (From below `between` has left that much room already, but for
+        # what underflows.) Zeros are exact, and stay zero.
         zero = (self.low == 0) & (self.high == 0)
         low = np.where(zero, 0.0, np.nextafter(ends.min(axis=0), -np.inf))
         high = np.where(zero, 0.0, np.nextafter(ends.max(axis=0), np.inf))

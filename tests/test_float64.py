@@ -20,7 +20,7 @@ from intervalcert.errors import UnboundedError
 from intervalcert.layerwise import Plan, layer_bound
 from intervalcert.machine import arithmetic_fault, product_fault
 from intervalcert.network import exact_matrix
-from intervalcert.rational import RationalMatrix, round_up, sqrt_upper
+from intervalcert.rational import RationalMatrix, round_up, sqrt_lower, sqrt_upper
 
 BACKEND = get_backend("float64")
 
@@ -134,6 +134,7 @@ NEAR = {
     "a long common part": lambda rng: rng.standard_normal(40) * 1e8 + rng.standard_normal((8, 40)),
     "nothing but rounding": lambda rng: np.full((8, 40), 1 / 3) * (1 + np.arange(8)[:, None] * 2.0**-52),
     "differences that vanish": lambda rng: np.ones((8, 40)) + np.eye(8, 40) * 2.0**-52,
+    "squares that vanish": lambda rng: np.eye(40)[0] + rng.integers(0, 2, (8, 40)) * 2.0**-538 * (np.arange(40) > 0),
 }
 
 
@@ -166,6 +167,21 @@ def test_distances_of_single_numbers(seed):
     assert missed_distances(data) == []
     for metric in (Fraction(1, 3), Fraction(float(rng.random())), Fraction(2**60 + 1, 2**60)):
         assert missed_distances(data, RationalMatrix.from_fractions([[metric]])) == []
+
+
+@pytest.mark.parametrize("gap", [0.0, 1.0])
+@pytest.mark.parametrize(("off", "apart"), [(0.25, 0.0), (0.0, 0.25), (0.25, 0.25)])
+def test_distances_reach_as_far_as_the_balls(gap, off, apart):
+    """The worst members: two rows moved by off/sqrt(2) each, in a metric that is larger, or smaller, by `apart`."""
+    rows, metric = Float64Matrix(np.array([[0.0], [gap]]), 0, off), Float64Matrix(np.array([[1.0]]), 0, apart)
+    found = rows.distances_squared(metric)[0]
+    moved = sqrt_lower(Fraction(2) * Fraction(off) ** 2, 60)
+    assert found.upper() >= (Fraction(gap) + moved) ** 2 * (1 + Fraction(apart))
+    assert found.lower() <= max(Fraction(gap) - moved, Fraction(0)) ** 2 * (1 - Fraction(apart))
+    if not apart:
+        plain = rows.distances_squared()[0]
+        assert plain.lower() <= found.lower() + Fraction(1, 2**40)
+        assert plain.upper() >= (Fraction(gap) + moved) ** 2
 
 
 def test_distances_without_their_rounding_terms_are_caught(monkeypatch):

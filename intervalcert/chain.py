@@ -38,7 +38,7 @@ from intervalcert.fallback import SHARP_BITS
 from intervalcert.guesses import Factor, factor_above, largest_eigenvalue
 from intervalcert.multipliers import improved_weights
 from intervalcert.network import Layer, Network
-from intervalcert.protocol import Backend, Floats, Matrix, S, Scalar, Vector
+from intervalcert.protocol import Backend, Floats, Matrix, S, Scalar, Vector, is_wider
 from intervalcert.rational import RationalMatrix, dyadic_value, float_enclosure
 
 __all__ = ["Chain", "Multipliers", "chain_bounds", "distances_squared", "guess_chain", "tuned_multipliers"]
@@ -225,7 +225,7 @@ def distances_squared(weights: RationalMatrix, metric: Matrix[S] | None, backend
     """dᵀPd for the differences d of all pairs of rows, in the order of `pairs.PairMatrix`; P = I without a metric.
 
     Guarantees: each encloses that number. Where rows are so near each other that the enclosure is of no use, their
-    difference is taken exactly, and by itself.
+    difference is taken exactly, and by itself; until that is of no use, either, and a finer number system is needed.
     """
     found = backend.matrix(weights).distances_squared(metric)
     close = found.blunt(SHARP_BITS)
@@ -238,6 +238,8 @@ def distances_squared(weights: RationalMatrix, metric: Matrix[S] | None, backend
         if apart.any():
             two = RationalMatrix(np.stack([apart, np.zeros_like(apart)]), weights.denominator)
             again[place] = backend.matrix(two).distances_squared(metric)[0]
+            if is_wider(again[place], SHARP_BITS):
+                break
         else:
             again[place] = backend.scalar(Fraction(0))
     return found.replaced(again)

@@ -6,7 +6,9 @@ A dyadic is m·2^e with integers m and e. A thousand classes have half a million
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, overload
@@ -22,20 +24,20 @@ Floats = npt.NDArray[np.float64]
 Exponents = npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Dyadics(Sequence[Fraction]):
-    """Numbers mantissas[k]·2^exponents[k]. Immutable.
+    """Numbers mantissas[k]·2^exponents[k].
 
     Invariants: a mantissa is an odd Python int, or 0 with the exponent 0 (so equal numbers are held alike); nobody
     writes to the arrays.
     """
 
-    __slots__ = ("exponents", "mantissas")
+    mantissas: IntegerArray
+    exponents: Exponents
 
-    def __init__(self, mantissas: IntegerArray, exponents: Exponents) -> None:
-        """Requires: the invariants."""
-        self.mantissas, self.exponents = mantissas, exponents
-        mantissas.setflags(write=False)
-        exponents.setflags(write=False)
+    def __post_init__(self) -> None:
+        self.mantissas.setflags(write=False)
+        self.exponents.setflags(write=False)
 
     @staticmethod
     def of(pairs: Iterable[tuple[int, int]]) -> Dyadics:
@@ -86,6 +88,9 @@ class Dyadics(Sequence[Fraction]):
     def __hash__(self) -> int:
         return hash(tuple(self.parts()))
 
+    def __repr__(self) -> str:
+        return f"<{len(self)} dyadics>"
+
     def smaller(self, other: Dyadics) -> Dyadics:
         """The smaller of both, place by place."""
         mine = [_is_at_most(x, y) for x, y in zip(self.parts(), other.parts(), strict=True)]
@@ -132,17 +137,18 @@ def first_of_row(j: int) -> int:
     return j * (j - 1) // 2
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class PairMatrix(Sequence[Sequence[Fraction]]):
-    """A symmetric matrix of dyadics, zero on the diagonal: `matrix[i][j]` is an exact Fraction. Immutable.
+    """A symmetric matrix of dyadics, zero on the diagonal: `matrix[i][j]` is an exact Fraction.
 
     entries: those of the pairs (0, 1), (0, 2), (1, 2), (0, 3), …
     """
 
-    def __init__(self, entries: Dyadics) -> None:
-        self.entries = entries
-        self._classes = int((2 * len(entries)) ** 0.5) + 1
-        if first_of_row(self._classes) != len(entries):
-            raise ValueError(f"{len(entries)} is not the number of pairs of some classes")
+    entries: Dyadics
+
+    def __post_init__(self) -> None:
+        if first_of_row(len(self)) != len(self.entries):
+            raise ValueError(f"{len(self.entries)} is not the number of pairs of some classes")
 
     @staticmethod
     def of(rows: Sequence[Sequence[Fraction]]) -> PairMatrix:
@@ -157,7 +163,7 @@ class PairMatrix(Sequence[Sequence[Fraction]]):
         return PairMatrix(Dyadics.of_fractions(rows[i][j] for j in classes for i in range(j)))
 
     def __len__(self) -> int:
-        return self._classes
+        return math.isqrt(2 * len(self.entries)) + 1  # c(c - 1) lies between (c - 1)² and c²
 
     @overload
     def __getitem__(self, place: int) -> Sequence[Fraction]: ...
@@ -180,7 +186,7 @@ class PairMatrix(Sequence[Sequence[Fraction]]):
         return hash(self.entries)
 
     def __repr__(self) -> str:
-        return f"<margins of {len(self)} classes>"
+        return f"<the pairs of {len(self)} classes>"
 
     @cached_property
     def _parts(self) -> list[tuple[int, int]]:

@@ -16,9 +16,11 @@ from strategies import at_least_the_norm, is_positive_semidefinite, minus, produ
 from intervalcert import InputError, Network, audit, compute_bounds, load_bounds, save_bounds
 from intervalcert.activations import activation
 from intervalcert.backends import backend_names, get_backend, ladder
-from intervalcert.chain import chain_bounds, guess_chain, tuned_multipliers
+from intervalcert.backends.float64 import Float64Matrix
+from intervalcert.chain import chain_bounds, distances_squared, guess_chain, tuned_multipliers
 from intervalcert.errors import UndecidedError, UsageError
-from intervalcert.lipschitz import MarginPlan, chain_margins, margins_by
+from intervalcert.layerwise import Plan
+from intervalcert.lipschitz import MarginPlan, chain_margins, margins_by, network_bounds
 from intervalcert.network import Layer
 from intervalcert.rational import RationalMatrix, decimal_upper, format_exact, sqrt_upper
 
@@ -668,3 +670,34 @@ def test_tuning_a_deep_network_of_large_weights_warns_nobody():
     assert tuned.multipliers
     assert all(x <= y for a, b in zip(tuned.matrix, closed.matrix, strict=True) for x, y in zip(a, b, strict=True))
     assert tuned.matrix[0][1] < closed.matrix[0][1]
+
+
+# -- distances of rows -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", backend_names())
+def test_rows_near_each_other_and_equal_ones_keep_sharp_margins(name):
+    """Decimals, which no float is: a difference of 1e-30 beside rows of size 1, and rows that are the same."""
+    rows = [["1/3", "2/3"], ["1/3", "2/3"], [Fraction(1, 3) + Fraction(1, 10**30), "2/3"], ["0.1", "-1"]]
+    last = RationalMatrix.from_fractions([[Fraction(x) for x in row] for row in rows])
+    first = RationalMatrix.from_fractions([[Fraction(1, 7), Fraction(2)], [Fraction(1), Fraction(-3, 10)]])
+    network = Network.of([first, last])
+    for method in ("product", "chain"):
+        exact = compute_bounds(network, "exact", margins=method).margins
+        found = network_bounds(network, (get_backend(name), EXACT), [Plan("cholesky")] * 2, margins=MarginPlan(method))
+        assert found.margins.refused == (), "no other number system was needed"
+        assert found.margins.matrix[0][1] == 0
+        for i, j in pairs_of(network):
+            assert exact.matrix[i][j] <= found.margins.matrix[i][j] <= exact.matrix[i][j] * (1 + Fraction(1, 2**20))
+
+
+def test_a_metric_too_wild_for_floats_is_given_up_at_once(monkeypatch):
+    """Then differences by themselves do not help, and half a million of them would take minutes."""
+    weights = RationalMatrix.from_floats(np.random.default_rng(1).standard_normal((30, 4)))
+    backend, looks = get_backend("float64"), []
+    wild = backend.matrix(RationalMatrix.from_floats(np.eye(4))).times(backend.hull(Fraction(1), Fraction(2)))
+    right = Float64Matrix.distances_squared
+    monkeypatch.setattr(Float64Matrix, "distances_squared", lambda *given: looks.append(1) or right(*given))
+    found = distances_squared(weights, wild, backend)
+    assert len(found.blunt(20)) == len(found) == 435
+    assert len(looks) == 2

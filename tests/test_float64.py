@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from intervalcert import Network, compute_bounds
 from intervalcert.api import bulk_certifier, input_task
 from intervalcert.backends import float64, get_backend, ladder
-from intervalcert.backends.float64 import Float64Backend, Float64Matrix, Float64Scalar
+from intervalcert.backends.float64 import Float64Backend, Float64Matrix, Float64Scalar, Float64Vector
 from intervalcert.backends.integers import matmul
 from intervalcert.bulk import Radii, Rows
 from intervalcert.errors import UnboundedError
@@ -27,7 +27,7 @@ from intervalcert.inputs import InputCertifier, LogitCertifier, blocks_of
 from intervalcert.layerwise import Plan, layer_bound
 from intervalcert.machine import arithmetic_fault, product_fault
 from intervalcert.network import exact_matrix
-from intervalcert.rational import RationalMatrix
+from intervalcert.rational import RationalMatrix, round_up, sqrt_lower, sqrt_upper
 
 BACKEND = get_backend("float64")
 
@@ -141,6 +141,7 @@ NEAR = {
     "a long common part": lambda rng: rng.standard_normal(40) * 1e8 + rng.standard_normal((8, 40)),
     "nothing but rounding": lambda rng: np.full((8, 40), 1 / 3) * (1 + np.arange(8)[:, None] * 2.0**-52),
     "differences that vanish": lambda rng: np.ones((8, 40)) + np.eye(8, 40) * 2.0**-52,
+    "squares that vanish": lambda rng: np.eye(40)[0] + rng.integers(0, 2, (8, 40)) * 2.0**-538 * (np.arange(40) > 0),
 }
 
 
@@ -151,6 +152,43 @@ def test_distances_of_rows_that_are_near_each_other(kind):
     data = exact_matrix(NEAR[kind](rng), kind)
     assert missed_distances(data) == []
     assert missed_distances(data, exact_matrix(gaussian @ gaussian.T, "a metric")) == []
+
+
+def some_number(rng, near):
+    """A float, or what is none and has an error as a float; around `near`, at some distance."""
+    step = Fraction(int(rng.integers(-(2**53), 2**53)), 2 ** int(rng.choice([53, 60, 80, 100])))
+    return [near + step, Fraction(float(near + step)), near + step / 3][rng.integers(3)]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_distances_of_single_numbers(seed):
+    """Rows of one number: each rounding of difference, product and metric shows, and so does each error brought along.
+
+    The rows have no error, all have one, or the metric has: as a part of what matters each is the largest somewhere.
+    """
+    rng = np.random.default_rng(seed)
+    near = Fraction(int(rng.choice([0, 1, 1000])))
+    exact = rng.random() < 0.5
+    rows = [[Fraction(float(x)) if exact else x] for x in (some_number(rng, near) for _ in range(12))]
+    data = RationalMatrix.from_fractions(rows)
+    assert missed_distances(data) == []
+    for metric in (Fraction(1, 3), Fraction(float(rng.random())), Fraction(2**60 + 1, 2**60)):
+        assert missed_distances(data, RationalMatrix.from_fractions([[metric]])) == []
+
+
+@pytest.mark.parametrize("gap", [0.0, 1.0])
+@pytest.mark.parametrize(("off", "apart"), [(0.25, 0.0), (0.0, 0.25), (0.25, 0.25)])
+def test_distances_reach_as_far_as_the_balls(gap, off, apart):
+    """The worst members: two rows moved by off/sqrt(2) each, in a metric that is larger, or smaller, by `apart`."""
+    rows, metric = Float64Matrix(np.array([[0.0], [gap]]), 0, off), Float64Matrix(np.array([[1.0]]), 0, apart)
+    found = rows.distances_squared(metric)[0]
+    moved = sqrt_lower(Fraction(2) * Fraction(off) ** 2, 60)
+    assert found.upper() >= (Fraction(gap) + moved) ** 2 * (1 + Fraction(apart))
+    assert found.lower() <= max(Fraction(gap) - moved, Fraction(0)) ** 2 * (1 - Fraction(apart))
+    if not apart:
+        plain = rows.distances_squared()[0]
+        assert plain.lower() <= found.lower() + Fraction(1, 2**40)
+        assert plain.upper() >= (Fraction(gap) + moved) ** 2
 
 
 def test_distances_without_their_rounding_terms_are_caught(monkeypatch):
@@ -171,6 +209,73 @@ def test_a_bound_without_its_rounding_term_is_caught(monkeypatch):
         )
         caught += off > allowed
     assert caught == 3
+
+
+# -- vectors ---------------------------------------------------------------------------------------------------------
+
+
+def some_vector(rng):
+    """Points and intervals, of either sign and around zero, some of them near the ends of the floats."""
+    ends = np.sort(rng.standard_normal((2, 60)) * 2.0 ** rng.choice([0, -30, 900, -1040], 60), axis=0)
+    ends[0, ::4] = ends[1, ::4]
+    ends[:, 0] = 0.0
+    vector = Float64Vector(ends[0], ends[1], rng.integers(-9, 9, 60))
+    return vector, [(vector[k].lower(), vector[k].upper()) for k in range(60)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_multiples_of_vectors_hold_those_of_their_ends(seed):
+    """With factors of 100 bits, as points and as intervals, in fractions."""
+    rng = np.random.default_rng(seed)
+    vector, ends = some_vector(rng)
+    for shift in (0, 3, 2000, -2000):
+        one, other = sorted(Fraction(int(x) * 2**50 + 1, 2**112) for x in rng.integers(-(2**62), 2**62, 2))
+        for low, high in ((one, one), (one, other)):
+            size = Fraction(2) ** shift
+            found = vector.times(BACKEND.hull(low * size, high * size))
+            for k, pair in enumerate(ends):
+                products = [x * y * size for x in pair for y in (low, high)]
+                assert found[k].lower() <= min(products)
+                assert found[k].upper() >= max(products)
+    assert (found.low[0], found.high[0]) == (0, 0)
+
+
+@pytest.mark.parametrize("prec", [16, 30, 52, 53, 64])
+def test_roots_of_vectors_hold_those_of_their_ends(prec):
+    vector, ends = some_vector(np.random.default_rng(prec))
+    found = vector.roots(get_backend("float64", prec))
+    for k, pair in enumerate(ends):
+        low, high = (sqrt_upper(max(x, Fraction(0)), prec) for x in pair)
+        assert found[k].lower() <= low
+        assert found[k].upper() >= high
+        assert found[k].upper() <= high * (1 + Fraction(1, 2**51))
+
+
+@pytest.mark.parametrize("bits", [1, 16, 30, 52, 53, 64])
+def test_upper_ends_of_vectors_are_rounded_up(bits):
+    vector, ends = some_vector(np.random.default_rng(bits))
+    assert list(vector.upper(bits)) == [round_up(high, bits) for _, high in ends]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_entries_put_into_vectors_are_held(seed):
+    rng = np.random.default_rng(seed)
+    vector, _ = some_vector(rng)
+    some = {
+        k: Fraction(int(x) * 2**50 + 1, 2**112) * Fraction(2) ** int(rng.integers(-3000, 3000))
+        for k, x in enumerate(rng.integers(-(2**62), 2**62, 60))
+    }
+    found = vector.replaced({k: BACKEND.scalar(x) for k, x in some.items()})
+    for k, x in some.items():
+        assert found[k].lower() <= x <= found[k].upper()
+        assert found[k].upper() - found[k].lower() <= abs(x) / 2**50
+    zero = vector.replaced({5: BACKEND.scalar(Fraction(0))})[5]
+    assert zero.lower() == zero.upper() == 0
+
+
+def test_a_vector_beyond_the_floats_is_refused():
+    with pytest.raises(UnboundedError):
+        Float64Vector(np.zeros(1), np.array([np.inf]), np.zeros(1, dtype=np.int64))
 
 
 def test_a_bound_without_its_underflow_term_is_caught(monkeypatch):

@@ -163,7 +163,7 @@ def test_results_hold_nothing_that_can_be_changed(bounds):
                 thing[...] = 0
         else:
             assert isinstance(thing, str | int | float | Fraction | None), type(thing)
-    assert {"Network", "Bounds", "Verdict", "AuditReport", "ndarray", "Fraction"} <= seen
+    assert {"Network", "Bounds", "PairMatrix", "Verdict", "AuditReport", "ndarray", "Fraction"} <= seen
 
 
 def test_bounds_are_hashable_and_equal_by_value(bounds):

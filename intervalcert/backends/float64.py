@@ -57,7 +57,7 @@ _ROOM = 1 + 2.0**-20
 _LONGEST = 2**28
 
 _VANISHING = 2.0**-500
-"""More than the root of what a sum of `_LONGEST` products loses to underflow; and its square is far more than that."""
+"""More than the root of what a sum of `_LONGEST` products loses to underflow."""
 
 
 # -- upward arithmetic of non-negative floats --------------------------------------------------------------------------
@@ -215,7 +215,8 @@ class Float64Vector:
         least, most, shift = factor.between()
         with np.errstate(over="ignore", under="ignore"):
             ends = np.stack([end * part for end in (self.low, self.high) for part in (least, most)])
-        # The nearest float is at most half a step away. Zeros are exact, and stay zero.
+        # The nearest float is at most half a step away. (From below `between` has left that much room already, but for
+        # what underflows.) Zeros are exact, and stay zero.
         zero = (self.low == 0) & (self.high == 0)
         low = np.where(zero, 0.0, np.nextafter(ends.min(axis=0), -np.inf))
         high = np.where(zero, 0.0, np.nextafter(ends.max(axis=0), np.inf))
@@ -462,7 +463,8 @@ class Float64Matrix:
         but for roundings, D·E is (x_i - x_j)ᵀP(x_i - x_j) up to  n·((γ + 2u)·q + a_i + a_j).
         An error of X moves differences by at most δ = sqrt(2)·radius, which adds p·(2nδ + δ²), and one of the metric
         n²·radius. (Without a metric Y is X, and a is 0.) `_ROOM` covers the roundings of these bounds themselves, and
-        the constants what underflows: on this scale products of 2^-500 and less are not told from zero.
+        `_VANISHING` what underflows, in n and in a: products lose at most width·η, far less than n·γn or n·a. (γ counts
+        two operations more than are made: in the last rounding, outward, there is nothing left to lose.)
         """
         left, right = self._on_scale(), None if metric is None else metric._on_scale()
         rows, width = left.shape
@@ -487,7 +489,7 @@ class Float64Matrix:
                 zero[part] = ~d.any(axis=1)
         n = np.sqrt(squares) * _ROOM + _VANISHING
         error = n * ((gamma + 2 * _U) * (p * n + spread) + spread) + p * (2 * n + delta) * delta + n * n * apart
-        error = error * _ROOM + width * _VANISHING**2
+        error *= _ROOM
         low = np.where(zero, 0.0, np.nextafter(products - error, -np.inf))
         high = np.where(zero, 0.0, np.nextafter(products + error, np.inf))
         exponent = 2 * left.exponent + (0 if right is None else right.exponent)

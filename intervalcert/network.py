@@ -263,7 +263,7 @@ class Network:
         """The model with a normalisation before it, in whose space distances are then measured.
 
         Each is a number, a list with one for each input, or for images one for each channel, as `rational.as_fraction`
-        reads them; None for 0 and 1.
+        reads them; None for 0 and 1, which change nothing: the model is then the same.
         """
         if mean is None and std is None:
             return self
@@ -271,7 +271,10 @@ class Network:
             raise InputError("the model normalises its inputs itself: another mean and std beside that are refused")
         values = (("the mean", 0 if mean is None else mean), ("the std", 1 if std is None else std))
         rows = [self._per_input(as_row(x if _is_listed(x) else [x], what)) for what, x in values]
-        made = replace(self, normalisation=Normalisation.of(rows[0], rows[1], self.inputs), eps_space="normalised")
+        normalisation = Normalisation.of(rows[0], rows[1], self.inputs)
+        if normalisation.is_identity:
+            return self
+        made = replace(self, normalisation=normalisation, eps_space="normalised")
         if [source.name for source in self.sources] == [IN_MEMORY]:
             return replace(made, sources=(Source(IN_MEMORY, made.content),))
         return made

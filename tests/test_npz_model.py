@@ -232,3 +232,14 @@ def test_numbers_that_are_too_long_are_not_written(tmp_path, capsys):
     with pytest.raises(InputError, match="too long to be written"):
         save_model(network, tmp_path / "m.npz")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mean_of_zeros_and_factors_of_one_are_no_normalisation(tmp_path, capsys):
+    weights = np.eye(2, dtype=np.float32)
+    np.savez(tmp_path / "m.npz", W0=weights, mean=np.zeros(2), factor=np.ones(2))
+    for network in (load_model(tmp_path / "m.npz"), load_model(tmp_path / "m.npz", mean=0, std=[1, 1])):
+        assert network.normalisation is None
+    assert Network.from_arrays([weights], mean=[0, 0], std="1").normalisation is None
+    np.savez(tmp_path / "m.npz", W0=weights, mean=np.zeros(3), factor=np.ones(3))
+    code, _, err = ran(capsys, "inspect", tmp_path / "m.npz")
+    assert (code, "3 inputs are normalised, but the model takes 2" in err) == (3, True)

@@ -118,7 +118,8 @@ def _normalised(arrays: Arrays, path: Path, inputs: int) -> dict[str, Any]:
     if mean is None or (factor is None and known == 1):
         raise InputError(f"{path} must have a mean and a factor of the inputs, or neither")
     if factor is not None:
-        return {"normalisation": Normalisation(mean, factor, known), "eps_space": "normalised"}
+        made = Normalisation(mean, factor, known)
+        return {} if made.is_identity and made.inputs == inputs else {"normalisation": made, "eps_space": "normalised"}
     return {"normalisation": Normalisation(mean, _ones(inputs), known)}
 
 

@@ -113,6 +113,13 @@ class Tensor:
         """Stored as integers: sizes and indices."""
         return self.stored is not None and self.stored.dtype.kind in "iu"
 
+    def holds_only(self, number: int) -> bool:
+        """Whether every entry is that number."""
+        if self.stored is not None:
+            return bool((self.stored == number).all())
+        numerators, denominator = self.exact()
+        return all(x == number * denominator for x in numerators.ravel().tolist())
+
     def exact(self) -> tuple[IntegerArray, int]:
         """(numerators, denominator)."""
         if self._exact is not None:
@@ -156,6 +163,9 @@ class Tensor:
         return self._reduced(a * (common // p) + b * (common // q), common)
 
     def __neg__(self) -> Tensor:
+        if self.stored is not None and self.stored.dtype.kind == "f":
+            self._spend(self.stored.shape, 64)
+            return self._moved(np.negative)  # exact, also in a program
         numerators, denominator = self.exact()
         return Tensor(None, (_objects(-numerators), denominator), self._budget)
 

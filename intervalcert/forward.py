@@ -41,8 +41,10 @@ class Evaluator:
         """Requires: `norms` are upper bounds of the layers' operator norms."""
         check_evaluable(network)
         self.network, self.backend = network, backend
-        layers = zip(network.layers, norms, strict=True)
-        self.weights = [backend.matrix(layer.weights).within(norm) for layer, norm in layers]
+        used = [(id(layer.weights), norm) for layer, norm in zip(network.layers, norms, strict=True)]
+        of_each = dict(zip(used, network.layers, strict=True))  # a matrix of several layers is converted once
+        held = {key: backend.matrix(layer.weights).within(key[1]) for key, layer in of_each.items()}
+        self.weights = [held[key] for key in used]
         self._entrance = self._held(network.entrance)
         self._columns = [
             (

@@ -49,6 +49,9 @@ IN_MEMORY = "(in memory)"
 MAX_CLASSES = 1_024
 """Margins are kept for each pair of classes: half a million pairs are the limit."""
 
+MAX_LAYERS = 1_024
+"""Much is computed for each of them, however small they are."""
+
 MAX_ENTRIES = 2**26
 """Weights of one layer. As exact integers they take some 40 bytes each."""
 
@@ -169,6 +172,8 @@ class Network:
     def __post_init__(self) -> None:
         if not self.layers:
             raise InputError("the model has no layers")
+        if len(self.layers) > MAX_LAYERS:
+            raise InputError(f"the model has {len(self.layers)} layers; at most {MAX_LAYERS} are bounded")
         for index, layer in enumerate(self.layers):
             rows, columns = layer.weights.shape
             if index and columns != self.layers[index - 1].weights.shape[0]:

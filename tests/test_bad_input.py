@@ -298,7 +298,7 @@ BAD_MODELS = [
     ("npz header not closed", "m.npz", npz(("W0.npy", npy_raw("{'descr': (1, 2", bytes(16)))), ["W0.npy"]),
     ("npz longer than it says", "m.npz", npz(("W0.npy", W0 + b"more")), ["W0.npy"]),
     ("npz directory says 3 GiB", "m.npz", npz_with_false_size(3 * 2**30), ["2048 MiB"]),
-    ("npz directory says 1 GiB", "m.npz", npz_with_false_size(2**30), ["W0.npy"]),
+    ("npz directory says 1 GiB", "m.npz", npz_with_false_size(2**30), ["unpacks to more", "1073741824"]),
     ("npz directory says 3 bytes", "m.npz", npz_with_false_size(3), []),
 ]
 
@@ -1016,16 +1016,14 @@ def test_a_bomb_of_an_archive_is_not_unpacked(folder):
             member.write(bytes(2**24))
     assert Path("bomb.npz").stat().st_size < 5 * 2**20
     err, peak = limited(folder, 4096, "bounds", "bomb.npz")
-    assert "W0.npy" in err
+    assert "unpacks to more" in err
     assert peak < 64
 
 
 @LINUX
 def test_too_little_memory_is_a_message(folder):
     """An honest matrix that the allowed memory cannot hold as exact numbers."""
-    Path("large.npz").write_bytes(
-        npz(("W0.npy", npy(np.ones((1000, 25000), "int8"))), compression=zipfile.ZIP_DEFLATED)
-    )
+    Path("large.npz").write_bytes(npz(("W0.npy", npy(np.ones((1000, 25000), "int8")))))
     err, _ = limited(folder, 800, "bounds", "large.npz")
     assert "memory" in err
 

@@ -48,6 +48,7 @@ class Assembly:
         self._layers: list[Layer] = []
         self._normalisation: Normalisation | None = None
         self._folded: list[str] = []
+        self._matrices: dict[tuple[object, ...], tuple[Tensor, RationalMatrix]] = {}
         self._begin()
 
     def _begin(self) -> None:
@@ -262,12 +263,20 @@ class Assembly:
         if self._least < 1:
             inner = _sum(bias, self._offset)
             shrinkage = Shrinkage(self._column(inner), self._least)
-            self._layers.append(Layer(weights.matrix(), self._column(self._shift), function, shrinkage))
+            self._layers.append(Layer(self._matrix(weights), self._column(self._shift), function, shrinkage))
         else:
             if bias is not None and self._shift is not None:
                 self.note("a shift after a bias")
-            self._layers.append(Layer(weights.matrix(), self._column(_sum(bias, self._shift)), function))
+            self._layers.append(Layer(self._matrix(weights), self._column(_sum(bias, self._shift)), function))
         self._begin()
+
+    def _matrix(self, weights: Tensor) -> RationalMatrix:
+        """The exact matrix: one for all layers that have the same numbers, so that what is made of it is made once."""
+        if weights.place in self._matrices:
+            self.budget.repeat(weights.shape)
+        else:  # the tensor is kept, so that no other one comes to be in its place
+            self._matrices[weights.place] = weights, weights.matrix()
+        return self._matrices[weights.place][1]
 
     def _column(self, values: Tensor | None) -> RationalMatrix | None:
         return None if values is None else values.broadcast((self.width,)).column()

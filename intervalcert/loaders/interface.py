@@ -21,12 +21,14 @@ class Hints:
 
     biases: a text file with them. activation: between all layers. layers: their names, in order.
     strip_softmax: leave out a softmax at the end, which keeps the order of the logits.
+    origin: the file that the user named, if what is read was unpacked from it (see `files.unpacked`).
     """
 
     biases: Path | None = None
     activation: str | None = None
     layers: tuple[str, ...] | None = None
     strip_softmax: bool = False
+    origin: Path | None = None
 
     @property
     def between(self) -> str:

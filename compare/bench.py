@@ -2,7 +2,8 @@
 
 Bounds are measured against `numpy.linalg.norm(W, 2)` of the same layers: the upper bound alone, which answers the same
 question, and with the lower bound that comes with it. Certify is measured against the plain float formula. BLAS is held
-to one thread (`compare/__init__.py`). Peak memory is that of a fresh process that does nothing else.
+to one thread (`compare/__init__.py`). Peak memory is that of a fresh process that does nothing else. At last come small
+files that were made to take much of both (`hostile`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from compare import pictures
+from compare import hostile, pictures
 from compare.harness import Outcome, Setting, table
 from intervalcert import Bounds, Network, certify, compute_bounds, save_bounds
 from intervalcert.backends import get_backend, ladder
@@ -254,6 +255,15 @@ def run(setting: Setting) -> Outcome:
     outcome = Outcome("bench")
     outcome.data = {"networks": _networks(setting), "shapes": _shapes(setting, outcome)}
     outcome.data |= {"certify": _certify(setting), "memory": _memory(setting)}
+    with tempfile.TemporaryDirectory() as folder:
+        outcome.data["hostile"] = hostile.measured(Path(folder), short=setting.short)
+    for row in outcome.data["hostile"]:
+        if (
+            row["outcome"] not in {"read", "refused"}
+            or row["seconds"] > hostile.SECONDS
+            or row["MB"] > hostile.MEGABYTES
+        ):
+            outcome.violations.append(f"a small file takes too much: {row}")
     outcome.tables = _tables(outcome.data)
     picture = pictures.growth(setting, outcome.data["shapes"])
     if picture is None:
@@ -310,4 +320,9 @@ def _tables(data: dict[str, Any]) -> list[Any]:
     memory = table("Peak memory of a process, 11 steps", "shape", "backend", "MB")
     for row in data["memory"]:
         memory.add_row("{} x {}".format(*row["shape"]), row["backend"], str(row["MB"]))
-    return [networks, shapes, certified, memory]
+    small = table("Small files that ask for much", "", "KB", "outcome", "seconds of CPU", "peak MB")
+    for row in data["hostile"]:
+        small.add_row(
+            row["what"], f"{row['bytes'] / 1000:.0f}", row["outcome"], f"{row['seconds']:.1f}", str(row["MB"])
+        )
+    return [networks, shapes, certified, memory, small]

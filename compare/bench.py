@@ -14,9 +14,12 @@ import resource
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
+from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -25,10 +28,12 @@ import numpy.typing as npt
 from compare import hostile, pictures
 from compare.harness import Outcome, Setting, table
 from intervalcert import Bounds, Network, certify, compute_bounds, save_bounds
+from intervalcert.api import input_task
 from intervalcert.backends import get_backend, ladder
 from intervalcert.cholesky import cholesky_upper
 from intervalcert.guesses import Guess
 from intervalcert.layerwise import Plan, layer_bound
+from intervalcert.local import DEFAULT_EFFORT, LocalCertifier
 from intervalcert.network import exact_matrix
 from intervalcert.norms import norm_upper
 from intervalcert.rational import RationalMatrix
@@ -208,18 +213,12 @@ def _certify(setting: Setting) -> list[dict[str, Any]]:
 
 def _streamed(bounds: Bounds, count: int) -> dict[str, Any]:
     """Time and peak memory of the command line on a .npy file."""
-    script = (
-        "import sys; from intervalcert.cli import main; from compare.bench import peak_kilobytes; main(sys.argv[1:]);"
-    )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save_bounds(bounds, folder / "bounds.json")
         np.save(folder / "y.npy", np.random.default_rng(5).standard_normal((count, 10), dtype=np.float32) * 4)
         argv = ["radius", str(folder / "bounds.json"), str(folder / "y.npy"), "-o", str(folder / "r.npy")]
-        start = perf_counter()
-        command = [sys.executable, "-c", script + "print(peak_kilobytes())", *argv]
-        found = subprocess.run(command, check=True, capture_output=True, text=True)
-        return {"outputs": count, "seconds": perf_counter() - start, "MB": int(found.stdout) // 1024}
+        return {"outputs": count, **_command(argv)}
 
 
 # -- memory ----------------------------------------------------------------------------------------------------------
@@ -248,6 +247,98 @@ def _memory(setting: Setting) -> list[dict[str, Any]]:
     return rows
 
 
+# -- local refinement ------------------------------------------------------------------------------------------------
+
+LOCAL: dict[str, tuple[tuple[int, ...], bool, str]] = {
+    "ordinary 784-6x256-10": ((784, *[256] * 6, 10), False, "0.1"),
+    "robust 784-256-11x128-10": ((784, 256, *[128] * 11, 10), True, "1/4"),
+    "robust 3072-512-256-6x128-10": ((3072, 512, 256, *[128] * 6, 10), True, "0.141"),
+}
+"""Widths, whether all norms are 1 (orthogonal weights; else as a training starts), and a radius."""
+
+
+def _random_network(widths: Sequence[int], orthogonal: bool) -> Network:
+    rng = np.random.default_rng(5)
+    weights = []
+    for inputs, outputs in pairwise(widths):
+        made = rng.standard_normal((outputs, inputs))
+        made = np.linalg.qr(made.T)[0].T if orthogonal else made * math.sqrt(2 / inputs)
+        weights.append(made.astype(np.float32))
+    return Network.from_arrays(weights, [np.full(m, 0.01, dtype=np.float32) for m in widths[1:]])
+
+
+def _locally(setting: Setting) -> list[dict[str, Any]]:
+    """Attempts at random inputs, on one core: what each takes, and which number system proves it.
+
+    The radius is the one named, times 4/5 until some of the first attempts succeed: at larger ones they are all given
+    up at once. (Random weights lead by less than trained ones.)
+    """
+    rows = []
+    chosen = list(LOCAL.items())[: 1 if setting.short else None]
+    for name, (widths, orthogonal, radius) in setting.progress(chosen, "bench: local", len(chosen)):
+        network = _random_network(widths, orthogonal)
+        task = input_task(network, None, DEFAULT_EFFORT)
+        certifier = LocalCertifier(network, task.norms, task.rungs)
+        drawn = np.random.default_rng(6).integers(0, 256, size=(8 if setting.short else 40, widths[0]))
+        inputs = [RationalMatrix(x[:, None].astype(object), 255) for x in drawn]
+        eps = Fraction(radius)
+        while not any(certifier.certify(x, eps).certified for x in inputs[:4]):
+            eps *= Fraction(4, 5)
+        seconds, proved = [], Counter[str]()
+        for x in inputs:
+            start = process_time()
+            found = certifier.certify(x, eps)
+            seconds.append(process_time() - start)
+            proved[found.proved_by or "not certified"] += 1
+        rows.append(
+            {"network": name, "eps": float(eps), "mean": sum(seconds) / len(seconds), "most": max(seconds), **proved}
+        )
+    return rows
+
+
+def _local_table(rows: Sequence[dict[str, Any]]) -> Any:
+    shown = table("Local refinement, one attempt, one core", "network", "eps", "mean", "most", "proved by float64")
+    for row in rows:
+        times = (f"{1000 * row[which]:.0f} ms" for which in ("mean", "most"))
+        total = sum(count for name, count in row.items() if isinstance(count, int))
+        shown.add_row(row["network"], f"{row['eps']:.3g}", *times, f"{row.get('float64', 0)} of {total}")
+    return shown
+
+
+# -- many classes ----------------------------------------------------------------------------------------------------
+
+MANY: dict[str, tuple[int, ...]] = {"784-256-1000": (784, 256, 1000), "784-3x512-1000": (784, 512, 512, 512, 1000)}
+
+
+def _many_classes(setting: Setting) -> list[dict[str, Any]]:
+    """The whole commands on float64: bounds with their file, and the radii of 10,000 outputs from that file."""
+    rows = []
+    for name, sides in {"10-8-40": (10, 8, 40)}.items() if setting.short else MANY.items():
+        with tempfile.TemporaryDirectory() as made:
+            folder = Path(made)
+            weights = _layers([(after, before) for before, after in pairwise(sides)])
+            np.savez(folder / "m.npz", **{f"W{index}": w for index, w in enumerate(weights)})
+            logits = np.random.default_rng(5).standard_normal((100 if setting.short else 10_000, sides[-1]))
+            np.save(folder / "y.npy", logits.astype(np.float32) * 4)
+            file, outputs = str(folder / "b.json"), [str(folder / "y.npy"), "-o", str(folder / "r.npy")]
+            bounds = _command(["bounds", str(folder / "m.npz"), "--backend", "float64", "-o", file])
+            radius = _command(["radius", file, *outputs])
+            size = Path(file).stat().st_size / 1e6
+            rows.append({"network": name, "outputs": len(logits), "bounds": bounds, "file MB": size, "radius": radius})
+    return rows
+
+
+def _command(argv: Sequence[str]) -> dict[str, Any]:
+    """Time and peak memory of one command, in a process of its own."""
+    script = (
+        "import sys; from intervalcert.cli import main; from compare.bench import peak_kilobytes; main(sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", f"{script}; print(peak_kilobytes())", *argv]
+    start = perf_counter()
+    found = subprocess.run(command, check=True, capture_output=True, text=True)
+    return {"seconds": perf_counter() - start, "MB": int(found.stdout.splitlines()[-1]) // 1024}
+
+
 # -- the run ---------------------------------------------------------------------------------------------------------
 
 
@@ -255,6 +346,7 @@ def run(setting: Setting) -> Outcome:
     outcome = Outcome("bench")
     outcome.data = {"networks": _networks(setting), "shapes": _shapes(setting, outcome)}
     outcome.data |= {"certify": _certify(setting), "memory": _memory(setting)}
+    outcome.data |= {"many classes": _many_classes(setting), "local": _locally(setting)}
     with tempfile.TemporaryDirectory() as folder:
         outcome.data["hostile"] = hostile.measured(Path(folder), short=setting.short)
     for row in outcome.data["hostile"]:
@@ -325,4 +417,8 @@ def _tables(data: dict[str, Any]) -> list[Any]:
         small.add_row(
             row["what"], f"{row['bytes'] / 1000:.0f}", row["outcome"], f"{row['seconds']:.1f}", str(row["MB"])
         )
-    return [networks, shapes, certified, memory, small]
+    many = table("Many classes, float64, whole commands", "network", "bounds", "file", "radius")
+    for row in data["many classes"]:
+        bounds, radius = ("{seconds:.1f} s, peak {MB} MB".format(**row[name]) for name in ("bounds", "radius"))
+        many.add_row(row["network"], bounds, f"{row['file MB']:.1f} MB", f"{row['outputs']} outputs: {radius}")
+    return [networks, shapes, certified, memory, many, _local_table(data["local"]), small]

@@ -80,7 +80,7 @@ def _slopes(folder: Path) -> list[str]:
 def _longest(folder: Path) -> list[str]:
     """400 layers whose constants multiply to the largest number that is allowed."""
     layers = {f"W{i}": np.ones((2, 2), np.float32) for i in range(400)}
-    np.savez_compressed(folder / "longest.npz", **layers, activations=np.array([b"leaky_relu:1*2^120"] * 399))
+    np.savez_compressed(folder / "longest.npz", **layers, activations=np.array([b"leaky_relu:1*2^48"] * 399))
     return ["bounds", "longest.npz"]
 
 

@@ -23,7 +23,7 @@ from intervalcert.inputs import Evaluation, LogitCertifier, Task, blocks_of, eva
 from intervalcert.layerwise import NormMethod, Plan
 from intervalcert.lipschitz import MAX_EFFORT, MarginMethod, MarginPlan, layer_bounds, network_bounds
 from intervalcert.local import DEFAULT_EFFORT
-from intervalcert.network import Network
+from intervalcert.network import Network, Single
 from intervalcert.norms import Iterations
 from intervalcert.rational import RationalVector, as_fraction, float_enclosure, is_flat, plain_array
 from intervalcert.workers import judge_all
@@ -89,17 +89,34 @@ def certify(
 
     Args:
         outputs: logits, one row per output (or a single one); floats are taken at their exact binary value. An array
-            is decided at the speed of numpy; a list is read number by number.
+            is decided at the speed of numpy; a list is read number by number. Of a model with a single output one
+            number per output, flat or in rows.
         eps: one radius, or one per output. The text "0.3" is 3/10; the float 0.3 is its binary value.
     """
     certifier = bulk_certifier(bounds)
+    outputs = _one_per_row(outputs, bounds.single)
     rows = rows_of(outputs)
     if rows is not None:
         return replace(certifier.verdicts(rows, _radii(eps, len(rows))), eps_space=bounds.eps_space)
     found = outputs_of(outputs)
+    if bounds.single is not None:
+        if len(found.rows[0]) != 1:
+            raise InputError(f"the outputs: {len(found.rows[0])} numbers per output, but the model has a single one")
+        found = replace(found, rows=tuple(row.with_first(bounds.single.constant) for row in found.rows))
     radii = _radii(eps, len(found.rows))
     exact = certify_all(certifier.one_by_one, found, [radii.exact(index) for index in range(len(found.rows))])
     return replace(Verdicts.of([replace(verdict, exactly=True) for verdict in exact]), eps_space=bounds.eps_space)
+
+
+def _one_per_row(outputs: npt.ArrayLike, single: Single | None) -> npt.ArrayLike:
+    """Flat numbers of a model with a single output are many outputs; of others they are one, and stay as they are."""
+    if single is None:
+        return outputs
+    array = plain_array(outputs)
+    if array is not None:
+        return array.reshape(-1, 1) if array.ndim < 2 else array
+    listed: Any = outputs
+    return [[x] for x in listed] if is_flat(listed, "the outputs") else listed
 
 
 def _radii(eps: Radius | Sequence[Radius] | npt.NDArray[np.floating], count: int) -> Radii:
@@ -157,8 +174,9 @@ def certify_inputs(
 def input_task(network: Network, bounds: Bounds | None, effort: int | None, deployed: str = "real") -> Task:
     """What `inputs` needs to know; bounds are computed if there are none.
 
-    Raises: InputError if the bounds are of another model, or of weights that are rounded when deployed.
+    Raises: InputError if the bounds are of another model, or of weights that are rounded when deployed; for regression.
     """
+    _check_classes(network.single)
     check_evaluable(network)
     if effort is not None and (type(effort) is not int or not 0 <= effort <= MAX_EFFORT):
         raise UsageError(f"an effort of {effort!r}: choose 0..{MAX_EFFORT} rounds")
@@ -194,7 +212,7 @@ def certify_deployed(
     all inputs within eps of v that the format can represent. The worst case over all such v: from inputs,
     `certify_inputs` proves more.
     """
-    rows = _table(outputs, "the outputs")
+    rows = _table(_one_per_row(outputs, network.single), "the outputs")
     certifier = LogitCertifier(input_task(network, bounds, None, deployed), as_fraction(input_norm))
     found = certifier.verdicts(rows, _radii(eps, len(rows)))
     return replace(found, semantics=deployed, eps_space=network.eps_space)
@@ -252,17 +270,40 @@ def certified_radius(bounds: Bounds, outputs: npt.ArrayLike) -> tuple[float, ...
 
 
 def bulk_certifier(bounds: Bounds) -> BulkCertifier:
-    """What decides many outputs against these bounds."""
-    return BulkCertifier(bounds.margins.matrix, get_backend("exact"))
+    """What decides many outputs against these bounds. Raises: InputError for those of a regression."""
+    _check_classes(bounds.single)
+    threshold = None if bounds.single is None else bounds.single.threshold
+    return BulkCertifier(bounds.margins.matrix, get_backend("exact"), threshold)
 
 
-def audit(bounds: Bounds, network: Network, on_step: Callable[[int], None] = lambda _: None) -> AuditReport:
+def _check_classes(single: Single | None) -> None:
+    if single is not None and single.threshold is None:
+        raise InputError(
+            "the model was read as a regression: its output is a number, and there are no classes to be certified. Its "
+            "bounds give the Lipschitz constant. If it is a classifier with a single output, read it without "
+            "--regression, and with --threshold if that is not 0"
+        )
+
+
+def audit(
+    bounds: Bounds,
+    network: Network,
+    on_step: Callable[[int], None] = lambda _: None,
+    *,
+    budget: float | None = None,
+    on_estimate: Callable[[float], None] = lambda _: None,
+) -> AuditReport:
     """Recomputes the bounds of `network` with exact rationals and compares every claim.
 
-    Raises: InputError if the bounds were computed from another model.
+    Raises: InputError if the bounds were computed from another model, or if that takes longer than it may.
+
+    Args:
+        budget: seconds that it may take, as estimated beforehand from the shapes and from what the bounds claim; by
+            default a minute, or twice what default bounds of this model take if that is more.
+        on_estimate: called with that estimate, in seconds, if the budget suffices.
     """
     try:
         reference = get_backend("exact", bounds.method.prec)
     except UsageError as error:
         raise InputError(f"the bounds claim what cannot be recomputed: {error}") from None
-    return audit_bounds(bounds, network, reference, on_step)
+    return audit_bounds(bounds, network, reference, on_step, budget, on_estimate)

@@ -1,16 +1,19 @@
 """The bounds file: the result of the first stage, with everything that is needed to use it and to check it again.
 
-Versioned JSON. Each bound stands there twice: ``exact``, the very rational (``m*2^e``), and ``decimal``, rounded
+Versioned JSON. A bound stands there twice: ``exact``, the very rational (``m*2^e``, m odd), and ``decimal``, rounded
 outward, for people. Only ``exact`` is used; on reading, the decimals must agree with it, so that a file damaged in
-either is refused. Whoever did not make the file should `audit` it: it is only as true as its maker.
+either is refused. Margins are rows of such numbers in a text: row j has those of class j with the classes 0 to j - 1.
+Those of more than `MOST_READ` classes are not for reading: a hash takes the place of the decimals.
+Whoever did not make the file should `audit` it: it is only as true as its maker.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
@@ -18,23 +21,28 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from intervalcert.activations import activation
 from intervalcert.errors import InputError, SoundnessError, about
 from intervalcert.files import MAX_FILE_BYTES, atomic_writer, parse_json, read_text
 from intervalcert.layerwise import METHODS, LayerBound
 from intervalcert.lipschitz import MARGIN_METHODS, MAX_EFFORT, MarginMethod, Margins, NetworkBounds
-from intervalcert.network import EPS_SPACES, EpsSpace, Network, Source
+from intervalcert.network import EPS_SPACES, EpsSpace, Network, Single, Source
 from intervalcert.norms import MAX_ITERATIONS
+from intervalcert.pairs import Dyadics, PairMatrix, first_of_row
 from intervalcert.rational import MAX_BINARY_EXPONENT, decimal_lower, decimal_upper, format_exact, parse_rational
 
 __all__ = ["FORMAT_VERSION", "Bounds", "Method", "load_bounds", "save_bounds"]
 
 FORMAT = "intervalcert bounds"
-FORMAT_VERSION = 4
-"""1: all norms by Gram iteration. 2: each layer says by which method. 3: what a chain gave besides the margins.
+FORMAT_VERSION = 5
+"""The only one that is read: bounds are computed anew in less time than it takes to think about an older file."""
 
-4: the hash of the network that was read: the same file is another one with other options.
-"""
+MOST_READ = 16
+"""Margins of up to so many classes are written as decimals, too."""
+
+_DYADIC = re.compile(r"(0|[1-9][0-9]{0,1499})\*2\^(0|-?[1-9][0-9]{0,5})")
 _LEAST_MULTIPLIER = Fraction(1, 2**200)
 _LIBRARIES = ("intervalcert", "numpy", "python-flint", "mpmath")
 
@@ -58,7 +66,8 @@ class Bounds:
 
     semantics: ``real``: the network is the function over the reals that its weights define, not its float execution.
     eps_space: margins are per unit of L2 distance between inputs of the model, or between normalised ones.
-    network: `Network.content`; files of older versions do not say it.
+    network: `Network.content`.
+    single: how a single output is read; None if there is one for each class.
     """
 
     layers: tuple[LayerBound, ...]
@@ -68,8 +77,9 @@ class Bounds:
     method: Method
     semantics: str = "real"
     eps_space: EpsSpace = "input"
-    network: str | None = None
+    network: str = ""
     versions: tuple[tuple[str, str], ...] = ()
+    single: Single | None = None
 
     @property
     def classes(self) -> int:
@@ -86,6 +96,7 @@ class Bounds:
             eps_space=network.eps_space,
             network=network.content,
             versions=_versions(),
+            single=network.single,
         )
 
 
@@ -105,11 +116,7 @@ def _version_of(name: str) -> str:
 
 def save_bounds(bounds: Bounds, path: str | Path) -> None:
     """Writes the bounds file; an existing one is replaced as a whole or not at all."""
-    if bounds.network is None:
-        raise InputError("these bounds are of an older file that does not say of which network: compute them anew")
-    largest = max(abs(x.numerator.bit_length() - x.denominator.bit_length()) for x in _all_bounds(bounds))
-    if largest >= MAX_BINARY_EXPONENT:
-        raise InputError(f"a bound near 2^±{largest} is beyond what a bounds file can hold: rescale the model's layers")
+    _check_sizes(bounds)
     text = json.dumps(_as_json(bounds), indent=1, allow_nan=False)
     if len(text) >= MAX_FILE_BYTES:
         raise InputError(f"the bounds of {bounds.classes} classes take more than a bounds file may hold")
@@ -117,15 +124,37 @@ def save_bounds(bounds: Bounds, path: str | Path) -> None:
         file.write(text.encode() + b"\n")
 
 
-def _all_bounds(bounds: Bounds) -> Iterator[Fraction]:
-    for layer in bounds.layers:
-        yield from (layer.lower, layer.upper)
-    yield from bounds.margins.sigmas
-    for row in bounds.margins.matrix:
-        yield from row
+def _check_sizes(bounds: Bounds) -> None:
+    """Raises: InputError if a bound could not be read back."""
+    few = [x for layer in bounds.layers for x in (layer.lower, layer.upper)] + list(bounds.margins.sigmas)
+    sizes = [max(x.numerator.bit_length(), x.denominator.bit_length()) - 1 for x in few]
+    largest = max(*sizes, int(np.abs(_matrix_of(bounds.margins).entries.exponents).max()))
+    if largest > MAX_BINARY_EXPONENT:
+        raise InputError(f"a bound near 2^±{largest} is beyond what a bounds file can hold: rescale the model's layers")
+
+
+def _matrix_of(margins: Margins) -> PairMatrix:
+    try:
+        return PairMatrix.of(margins.matrix)
+    except ValueError as error:
+        raise InputError(f"these margins cannot be written: {error}") from None
+
+
+def _margin_rows(matrix: PairMatrix) -> tuple[list[str], dict[str, Any]]:
+    """The rows of the file, and what guards them: decimals or a hash."""
+    parts = [matrix.entries[first_of_row(j) : first_of_row(j + 1)] for j in range(len(matrix))]
+    exact = [" ".join(f"{m}*2^{e}" for m, e in row.parts()) for row in parts]
+    if len(matrix) > MOST_READ:
+        return exact, {"sha256": _digest(exact)}
+    return exact, {"decimal": [" ".join(map(decimal_upper, row)) for row in parts]}
+
+
+def _digest(rows: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
 
 def _as_json(bounds: Bounds) -> dict[str, Any]:
+    exact, guard = _margin_rows(_matrix_of(bounds.margins))
     return {
         "format": FORMAT,
         "version": FORMAT_VERSION,
@@ -133,6 +162,7 @@ def _as_json(bounds: Bounds) -> dict[str, Any]:
         "eps_space": bounds.eps_space,
         "model": [{"name": source.name, "sha256": source.sha256} for source in bounds.sources],
         "network": bounds.network,
+        "single": None if bounds.single is None else bounds.single.text,
         "method": {
             "backend": bounds.method.backend,
             "prec": bounds.method.prec,
@@ -159,8 +189,8 @@ def _as_json(bounds: Bounds) -> dict[str, Any]:
             for layer, name, sigma in zip_longest(bounds.layers, bounds.activations, bounds.margins.sigmas)
         ],
         "margins": {
-            "exact": [[format_exact(x) for x in row] for row in bounds.margins.matrix],
-            "decimal": [[decimal_upper(x) for x in row] for row in bounds.margins.matrix],
+            "exact": exact,
+            **guard,
             "computed_by": bounds.margins.computed_by,
             "refused": list(bounds.margins.refused),
             "multipliers": [[format_exact(x) for x in row] for row in bounds.margins.multipliers],
@@ -172,7 +202,7 @@ def _as_json(bounds: Bounds) -> dict[str, Any]:
 
 
 def load_bounds(path: str | Path) -> Bounds:
-    """Reads a bounds file. Raises: InputError if it is damaged, incomplete, or of a newer version."""
+    """Reads a bounds file. Raises: InputError if it is damaged, incomplete, or of another version."""
     path = Path(path)
     text = read_text(path)
     try:
@@ -196,18 +226,18 @@ def _from_json(data: Any) -> Bounds:
     if found > FORMAT_VERSION:
         shown = found if found < 10**6 else "a huge number"
         raise InputError(f"it has version {shown}, newer than {FORMAT_VERSION}: upgrade intervalcert to read it")
-    if found < 1:
-        raise InputError(f"there is no version {found} of this format")
-    space = data["eps_space"] if found > 2 else "input"
+    if found < FORMAT_VERSION:
+        raise InputError(f"it has version {found}, older than {FORMAT_VERSION}: compute the bounds anew")
+    space = data["eps_space"]
     if space not in EPS_SPACES:
         raise InputError(f"bounds for distances in the space {space!r}; only {' and '.join(EPS_SPACES)} are understood")
     if data["semantics"] != "real":
         raise InputError(f"bounds for {data['semantics']!r} semantics; only 'real' is understood")
-    layers = tuple(_layer(item, index, found) for index, item in enumerate(_typed(data["layers"], list, "layers")))
+    layers = tuple(_layer(item, index) for index, item in enumerate(_typed(data["layers"], list, "layers")))
     method = data["method"]
     return Bounds(
         layers=layers,
-        margins=_margins(data, layers, found),
+        margins=_margins(data, layers),
         activations=_activations([item["activation"] for item in data["layers"]]),
         sources=_sources(_typed(data["model"], list, "model")),
         method=Method(
@@ -217,16 +247,25 @@ def _from_json(data: Any) -> Bounds:
             iterations=_asked(method["iterations"]),
             norms=_typed(method["norms"], str, "norms"),
             margins=_margin_method(method["margins"]),
-            effort=_effort(method["effort"]) if found > 2 else 0,
+            effort=_effort(method["effort"]),
         ),
         semantics="real",
         eps_space=space,
-        network=_hash(data["network"], "network") if found > 3 else None,
+        network=_hash(data["network"], "network"),
         versions=tuple(
             (name, _typed(number, str, f"version of {name}"))
             for name, number in _typed(data["versions"], dict, "versions").items()
         ),
+        single=_single(data["single"], layers),
     )
+
+
+def _single(value: Any, layers: tuple[LayerBound, ...]) -> Single | None:
+    if value is None:
+        return None
+    if layers[-1].shape[0] != 2:
+        raise InputError(f"single: the last layer has {layers[-1].shape[0]} outputs, not a threshold and one more")
+    return Single.of_text(_typed(value, str, "single"))
 
 
 def _typed(value: Any, kind: type, what: str) -> Any:
@@ -281,9 +320,8 @@ def _hash(text: Any, what: str) -> str:
     return str(text)
 
 
-def _layer(item: Any, index: int, version: int) -> LayerBound:
-    where = f"layer {index}"
-    method = item["method"] if version > 1 else "gram"
+def _layer(item: Any, index: int) -> LayerBound:
+    where, method = f"layer {index}", item["method"]
     if method not in METHODS or method == "auto":
         raise InputError(f"{where}: {method!r} is no method of bounding a norm")
     shape = (_typed(item["rows"], int, where), _typed(item["columns"], int, where))
@@ -313,29 +351,52 @@ def _activations(names: Iterable[Any]) -> tuple[str | None, ...]:
     return (*between, None)
 
 
-def _margins(data: Any, layers: tuple[LayerBound, ...], version: int) -> Margins:
+def _margins(data: Any, layers: tuple[LayerBound, ...]) -> Margins:
     item = data["margins"]
-    exact, decimal = item["exact"], item["decimal"]
+    exact = _texts(item["exact"], "margins")
     classes = layers[-1].shape[0] if layers else 0
-    if classes < 2 or {len(exact), len(decimal), *map(len, (*exact, *decimal))} != {classes}:
-        raise InputError(f"the margin matrix must be {classes} x {classes}, one row per class of the last layer")
-    matrix = tuple(
-        tuple(_bound(x, d, decimal_upper, f"margin {i},{j}") for j, (x, d) in enumerate(zip(*rows, strict=True)))
-        for i, rows in enumerate(zip(exact, decimal, strict=True))
-    )
-    for i, row in enumerate(matrix):
-        if row[i] != 0:
-            raise InputError(f"margin {i},{i} is not zero")
-        for j in range(i):
-            if row[j] != matrix[j][i]:
-                raise InputError(f"the margins {i},{j} and {j},{i} differ: the matrix must be symmetric")
+    if classes < 2 or len(exact) != classes:
+        raise InputError(f"the margins must be {classes} rows, one per class of the last layer")
+    matrix = PairMatrix(Dyadics.of(_margin(text, i, j) for j, row in enumerate(exact) for i, text in _cells(row, j)))
+    if classes > MOST_READ:
+        if _digest(exact) != _hash(item["sha256"], "margins"):
+            raise InputError("the margins and their hash disagree: the file is damaged or was edited")
+    else:
+        decimal = _texts(item["decimal"], "margins")
+        if len(decimal) != classes:
+            raise InputError(f"the decimals of the margins must be {classes} rows")
+        for j, row in enumerate(decimal):
+            for i, text in _cells(row, j):
+                _check_decimal(matrix[i][j], text, decimal_upper, f"margin {i},{j}")
     return Margins(
         matrix,
         _typed(item["computed_by"], str, "margins"),
         _texts(item["refused"], "margins"),
-        _sigmas([layer["sigma"] for layer in data["layers"]]) if version > 2 else (),
-        _multipliers(item["multipliers"], layers) if version > 2 else (),
+        _sigmas([layer["sigma"] for layer in data["layers"]]),
+        _multipliers(item["multipliers"], layers),
     )
+
+
+def _cells(row: str, j: int) -> Iterator[tuple[int, str]]:
+    """The numbers of row j of the margins, one for each class before j."""
+    texts = row.split(" ") if row else []
+    if len(texts) != j:
+        raise InputError(f"row {j} of the margins has {len(texts)} numbers, not {j}: one for each class before it")
+    return enumerate(texts)
+
+
+def _margin(text: str, i: int, j: int) -> tuple[int, int]:
+    """(m, e) of a margin m·2^e, written as `save_bounds` does."""
+    found = _DYADIC.fullmatch(text)
+    if found is None:
+        what = "must not be negative" if text.startswith("-") else "is m*2^e, with m odd"
+        raise InputError(f"margin {i},{j}: {text[:40]!r} is none; a bound {what}")
+    mantissa, exponent = int(found[1]), int(found[2])
+    if abs(exponent) > MAX_BINARY_EXPONENT:
+        raise InputError(f"margin {i},{j}: the exponent {exponent} is beyond ±{MAX_BINARY_EXPONENT}")
+    if not mantissa & 1 and (mantissa or exponent):
+        raise InputError(f"margin {i},{j}: {text[:40]!r} is m*2^e, but m is even")
+    return mantissa, exponent
 
 
 def _sigmas(items: list[Any]) -> tuple[Fraction, ...]:
@@ -368,6 +429,10 @@ def _bound(exact: Any, decimal: Any, people: Callable[[Fraction], str], where: s
         value = parse_rational(_typed(exact, str, where))
     if value < 0:
         raise InputError(f"{where}: a bound must not be negative")
+    _check_decimal(value, decimal, people, where)
+    return value
+
+
+def _check_decimal(value: Fraction, decimal: Any, people: Callable[[Fraction], str], where: str) -> None:
     if people(value) != decimal:
         raise InputError(f"{where}: the exact value and its decimal disagree: the file is damaged or was edited")
-    return value

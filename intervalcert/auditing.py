@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from intervalcert.artifacts import Bounds
+from intervalcert.costs import exact_seconds, usual_seconds
 from intervalcert.errors import InputError
 from intervalcert.layerwise import LayerBound, Plan
 from intervalcert.lipschitz import MarginPlan, Margins, network_bounds
 from intervalcert.network import Network
 from intervalcert.protocol import Backend
 
-__all__ = ["AuditReport", "Claim", "audit_bounds", "check_same_model"]
+__all__ = ["LEAST_BUDGET", "AuditReport", "Claim", "audit_bounds", "audit_seconds", "check_same_model", "seconds_text"]
+
+LEAST_BUDGET = 60.0
+"""Seconds that every audit may take."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +69,29 @@ def check_same_model(bounds: Bounds, network: Network) -> None:
             f"the bounds are for the activations {bounds.activations}, the model was read with {network.activations} "
             "(see --activation)"
         )
-    if bounds.network is None and network.normalisation is not None:
-        raise InputError("the bounds file is older than the normalisation of inputs: compute the bounds anew")
-    if bounds.network not in {None, network.content}:
+    if bounds.single != network.single:
+        there, here = (single or "one output for each" for single in (bounds.single, network.single))
+        raise InputError(
+            f"the bounds are for the classes: {there}; the model was read with: {here} (see --threshold, --regression)"
+        )
+    if bounds.network != network.content:
         raise InputError(
             "the bounds are of another network: the file is the same, but was read with other options (--layers, "
             "--mean, --std, --strip-softmax), or by another version of its reader"
         )
+
+
+def audit_seconds(bounds: Bounds, network: Network) -> float:
+    """About how long `audit_bounds` takes with exact rationals; see `costs`. Requires: the bounds are of this model."""
+    chains = 0 if bounds.method.margins == "product" else 1 + bool(bounds.margins.multipliers)
+    return exact_seconds(network, bounds.layers, bounds.method.prec, chains)
+
+
+def seconds_text(seconds: float) -> str:
+    """For people."""
+    if seconds < 120:
+        return f"{seconds:.1g} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
 
 
 def audit_bounds(
@@ -78,13 +99,27 @@ def audit_bounds(
     network: Network,
     reference: Backend[Any],
     on_step: Callable[[int], None] = lambda _: None,
+    budget: float | None = None,
+    on_estimate: Callable[[float], None] = lambda _: None,
 ) -> AuditReport:
     """Recomputes every bound on the reference backend, by the method and with the iterations that each layer claims.
+
+    Raises: InputError if the bounds are of another model, or if that is estimated to take more seconds than `budget`;
+    by default `LEAST_BUDGET`, or twice what default bounds of the model take if that is more.
 
     A claimed upper bound is confirmed if the exact one is no larger; a claimed lower bound if the exact one is no
     smaller. By the law of `protocol` an honest file is always confirmed.
     """
     check_same_model(bounds, network)
+    seconds = audit_seconds(bounds, network)
+    most = max(LEAST_BUDGET, 2 * usual_seconds(network)) if budget is None else budget
+    if not seconds <= most:
+        raise InputError(
+            f"checking the bounds takes about {seconds_text(seconds)}, with their {bounds.method.prec} bits and up to "
+            f"{max(layer.iterations for layer in bounds.layers)} iterations; the budget is {seconds_text(most)}: "
+            f"give it a larger one (--budget {math.ceil(2 * seconds)}), or compute the bounds anew with the defaults"
+        )
+    on_estimate(seconds)
     plans = [_plan(layer) for layer in bounds.layers]
     margins = MarginPlan(bounds.method.margins, multipliers=bounds.margins.multipliers, slack=Fraction(0))
     exact = network_bounds(network, (reference,), plans, on_step, margins=margins)

@@ -14,6 +14,7 @@ from intervalcert.bulk import BulkCertifier, Radii, Rows, Verdicts
 from intervalcert.certifier import Certifier, Verdict
 from intervalcert.errors import InputError, UsageError
 from intervalcert.inputs import Block, LogitCertifier, Task, blocks_of
+from intervalcert.network import Single
 from intervalcert.rational import RationalVector, as_row, as_rows, is_flat, plain_array
 from intervalcert.tables import LabelSource, RowSource, open_labels, open_rows
 from intervalcert.tables.writers import (
@@ -123,6 +124,7 @@ class Summary:
 
     exactly: outputs that the filter left to exact rationals. eps: the radius of all outputs; None if they differ.
     locally: how many of the certified ones are so by local refinement alone.
+    single: how a single output was read.
     """
 
     certified: int
@@ -132,6 +134,7 @@ class Summary:
     right_and_certified: int | None = None
     eps: Fraction | None = None
     locally: int = 0
+    single: Single | None = None
 
     @property
     def accuracy(self) -> float | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, overload
 
@@ -123,6 +123,28 @@ class Rows:
         pair = self.exactly(index, (winner, rival))
         return pair.numerators[0] - pair.numerators[1], pair.denominator
 
+    def with_first(self, constant: Fraction) -> Rows:
+        """That number, and then the one logit of each row, exactly. Raises: InputError unless all are finite."""
+        values = self.values.astype(np.float64)
+        if self.places is not None and not np.isfinite(values).all():
+            raise _not_finite(self, values.T, 0)
+        unit = 10 ** (self.places or 0)
+        near = _nearest(constant * unit)
+        if self.places is not None and math.isfinite(near) and Fraction(near) == constant * unit:
+            return replace(self, values=_joined(near, values))
+
+        def exactly(row: int, columns: Sequence[int]) -> RationalVector:
+            if self.exactly is None:  # `row` does the same, for many columns
+                top, bottom = self.values[row, 0].item().as_integer_ratio()
+                own = RationalVector((top,), bottom * unit)
+            else:
+                own = self.exactly(row, (0,))
+            pair = own.with_first(constant)
+            return RationalVector(tuple(pair.numerators[column] for column in columns), pair.denominator)
+
+        # Integers over a power of ten up to 10^22, both of them floats: the quotients are the nearest floats.
+        return replace(self, values=_joined(_nearest(constant), values / float(unit)), places=None, exactly=exactly)
+
     @staticmethod
     def of_array(array: npt.NDArray[Any], what: str = "the outputs", first: int = 0, work: int = 0) -> Rows:
         """Each number at its exact value. Requires: a matrix. Raises: InputError for numbers of another type."""
@@ -139,6 +161,21 @@ class Rows:
             return RationalVector(tuple(array[row, column].item() for column in columns), 1)
 
         return Rows(array.astype(np.float64), None, exactly, None, what, first, work, whole=True)
+
+
+def _joined(constant: float, column: Floats) -> Floats:
+    """Rows of two, held by columns: that is how they are judged."""
+    made = np.empty((2, len(column)))
+    made[0], made[1] = constant, column[:, 0]
+    return made.T
+
+
+def _nearest(x: Fraction) -> float:
+    """The float nearest to x; infinite beyond the floats."""
+    try:
+        return x.numerator / x.denominator  # integers are divided with one rounding
+    except OverflowError:
+        return math.inf if x > 0 else -math.inf
 
 
 def _are_small(integers: npt.NDArray[Any]) -> bool:
@@ -158,6 +195,11 @@ def bfloat16_values(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 # -- verdicts out ----------------------------------------------------------------------------------------------------
 
 
+Texts = npt.NDArray[np.str_]
+_COLUMNS = ("indices", "argmax", "certified", "radius", "exactly", "locally", "proved_by", "fault")
+"""One entry per verdict, in the order of the fields of `Verdict`."""
+
+
 @dataclass(frozen=True, eq=False)
 class Verdicts(Sequence[Verdict]):
     """The verdicts of many outputs: a sequence of `Verdict`, held as arrays that cannot be written to.
@@ -171,10 +213,15 @@ class Verdicts(Sequence[Verdict]):
     radius: Floats
     exactly: Bools
     locally: Bools
+    proved_by: Texts = field(default_factory=lambda: np.array(""))
+    fault: Texts = field(default_factory=lambda: np.array(""))
     semantics: str = "real"
     eps_space: str = "input"
 
     def __post_init__(self) -> None:
+        for name in ("proved_by", "fault"):  # mostly nothing at all, in whatever number
+            texts = getattr(self, name)
+            object.__setattr__(self, name, texts if texts.ndim else np.broadcast_to(texts, len(self.indices)))
         for array in self._columns():
             array.setflags(write=False)
 
@@ -189,10 +236,12 @@ class Verdicts(Sequence[Verdict]):
             np.array([v.radius for v in verdicts], dtype=np.float64),
             np.array([v.exactly for v in verdicts], dtype=bool),
             np.array([v.locally for v in verdicts], dtype=bool),
+            np.array([v.proved_by for v in verdicts], dtype=np.str_),
+            np.array([v.fault for v in verdicts], dtype=np.str_),
         )
 
     def _columns(self) -> tuple[npt.NDArray[Any], ...]:
-        return self.indices, self.argmax, self.certified, self.radius, self.exactly, self.locally
+        return tuple(getattr(self, name) for name in _COLUMNS)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -203,16 +252,7 @@ class Verdicts(Sequence[Verdict]):
     def __getitem__(self, place: slice) -> Verdicts: ...
     def __getitem__(self, place: int | slice) -> Verdict | Verdicts:
         if isinstance(place, slice):
-            indices, argmax, certified, radius, exactly, locally = (array[place] for array in self._columns())
-            return replace(
-                self,
-                indices=indices,
-                argmax=argmax,
-                certified=certified,
-                radius=radius,
-                exactly=exactly,
-                locally=locally,
-            )
+            return replace(self, **{name: getattr(self, name)[place] for name in _COLUMNS})
         return Verdict(*(array[place].item() for array in self._columns()))
 
     def __iter__(self) -> Iterator[Verdict]:
@@ -236,9 +276,15 @@ class BulkCertifier:
     Guarantees: the verdicts and radii of `Certifier` on exact rationals, for every row.
     """
 
-    def __init__(self, margins: Sequence[Sequence[Fraction]], exact: Backend[Any]) -> None:
-        """Requires: `exact` decides every comparison."""
-        self.classes = len(margins)
+    def __init__(
+        self, margins: Sequence[Sequence[Fraction]], exact: Backend[Any], threshold: Fraction | None = None
+    ) -> None:
+        """threshold: of a model with a single output, of which rows hold one logit. Otherwise one for each class.
+
+        Requires: `exact` decides every comparison.
+        """
+        self.classes, self._threshold = len(margins), threshold
+        self.columns = self.classes if threshold is None else 1
         self.one_by_one = Certifier(margins, (exact,))
         self._margins = margins
         self._tables: dict[int, MarginTables] = {}
@@ -247,22 +293,24 @@ class BulkCertifier:
     def verdicts(self, rows: Rows, radii: Radii, *, with_radius: bool = True) -> Verdicts:
         """A verdict per row. Without `with_radius` a radius may be left at 0: logits in text then cost much less.
 
-        Raises: InputError unless there are as many logits as classes, all finite.
+        Raises: InputError unless there are as many logits as `columns`, all finite.
         """
-        count, classes = rows.values.shape
-        if classes != self.classes:
+        count, columns = rows.values.shape
+        if columns != self.columns:
             raise InputError(
-                f"{rows.what}: {classes} logits per output, but the bounds are of a model with {self.classes}"
+                f"{rows.what}: {columns} logits per output, but the bounds are of a model with {self.columns}"
             )
+        if self._threshold is not None:
+            rows = rows.with_first(self._threshold)
         argmax, rival, radius = np.zeros(count, dtype=np.intp), np.zeros(count, dtype=np.intp), np.zeros(count)
         certified, settled = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
         judge = judge_rounded if rows.places is None else judge_exact
         by_rival = rows.places is None and with_radius
         tables = self._tables_for(rows.places or 0)
-        step = min(count, max(_LEAST_ROWS, TILE_CELLS // classes))
+        step = min(count, max(_LEAST_ROWS, TILE_CELLS // self.classes))
         for start in range(0, count, step):
             part = slice(start, start + step)
-            tile = scratch("tile", (classes, min(step, count - start)))
+            tile = scratch("tile", (self.classes, min(step, count - start)))
             tile[...] = rows.values[part].T
             if rows.places is not None and not np.isfinite(tile).all():
                 raise _not_finite(rows, tile, start)

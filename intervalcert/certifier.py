@@ -29,6 +29,8 @@ class Verdict:
     exactly this radius succeeds; 0.0 if there is none, inf if nothing can change the winner.
     exactly: whether the filter could not tell and exact rationals decided. (Equal verdicts may differ in this.)
     locally: whether it took a look at the input itself; the radius is then no more than the one asked for.
+    proved_by: the number system that proved a certificate from an input. fault: what went wrong in an attempt at it, as
+    opposed to one that proved nothing. (Equal verdicts may differ in these, too.)
     """
 
     index: int
@@ -37,6 +39,8 @@ class Verdict:
     radius: float
     exactly: bool = field(default=False, compare=False)
     locally: bool = False
+    proved_by: str = field(default="", compare=False)
+    fault: str = field(default="", compare=False)
 
 
 def winner(logits: RationalVector) -> int:
@@ -54,6 +58,7 @@ class Certifier:
     def __init__(self, margins: Sequence[Sequence[Fraction]], rungs: Sequence[Backend[Any]]) -> None:
         self._margins = margins
         self._rungs = rungs
+        self._columns: dict[int, tuple[Fraction, ...]] = {}
         self._limits: dict[Backend[Any], tuple[Fraction, dict[int, list[Any]]]] = {}
 
     def verdict(self, logits: RationalVector, eps: Fraction, index: int = 0) -> Verdict:
@@ -95,8 +100,14 @@ class Certifier:
         columns = self._limits[backend][1]
         if top not in columns:
             radius = backend.scalar(eps)
-            columns[top] = [radius * backend.scalar(row[top]) for row in self._margins]
+            columns[top] = [radius * backend.scalar(bound) for bound in self._column(top)]
         return columns[top]
+
+    def _column(self, top: int) -> tuple[Fraction, ...]:
+        """L[i][top] for every i, remembered."""
+        if top not in self._columns:
+            self._columns[top] = tuple(row[top] for row in self._margins)
+        return self._columns[top]
 
     def _supremum(self, logits: RationalVector, top: int) -> Fraction | None:
         """The supremum of the certified radii: min over i of (y_j - y_i)/L[i][j]. None if it is infinite.
@@ -104,10 +115,11 @@ class Certifier:
         A tie gives 0: then no radius is certified. Where L is 0 the lead cannot change, so it limits nothing.
         """
         least: tuple[int, int] | None = None  # a numerator and a denominator: cross products compare without gcds
+        column = self._column(top)
         for i, lead in _leads(logits, top):
             if lead == 0:
                 return Fraction(0)
-            bound = self._margins[i][top]
+            bound = column[i]
             over, under = lead * bound.denominator, bound.numerator
             if under and (least is None or over * least[1] < least[0] * under):
                 least = over, under

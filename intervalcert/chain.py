@@ -33,14 +33,14 @@ import numpy as np
 from intervalcert.cholesky import eigenvalue_upper
 from intervalcert.ellipsoids import Lifted, Sector, Step, guess_step, point, prove_below, prove_step
 from intervalcert.errors import UndecidedError
+from intervalcert.fallback import SHARP_BITS
 from intervalcert.guesses import Factor, factor_above, largest_eigenvalue
 from intervalcert.multipliers import improved_weights
 from intervalcert.network import Layer, Network
-from intervalcert.norms import frobenius_upper
-from intervalcert.protocol import Backend, Floats, Matrix, Scalar
+from intervalcert.protocol import Backend, Floats, Matrix, S, Scalar, Vector
 from intervalcert.rational import RationalMatrix, dyadic_value, float_enclosure
 
-__all__ = ["Chain", "Multipliers", "chain_bounds", "guess_chain", "tuned_multipliers"]
+__all__ = ["Chain", "Multipliers", "chain_bounds", "distances_squared", "guess_chain", "tuned_multipliers"]
 
 Multipliers = tuple[Floats, ...]
 """v_k²·||S|| of each neuron of each hidden layer: without a unit; 1/2 for ReLU where nothing better is known."""
@@ -50,6 +50,9 @@ _LARGEST = 1 - 2.0**-10
 
 _ROOM = 2.0**-30
 """By this part, a number without a sector's step is above the norm that it stands for."""
+
+_DIRECTIONS = 4_096
+"""So many pairs of classes are looked at while multipliers are tuned: all of 91 classes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,16 +139,20 @@ def _encloses(middle: float, spread: float, low: Fraction, high: Fraction) -> bo
     return Fraction(middle) - Fraction(spread) <= low and high <= Fraction(middle) + Fraction(spread)
 
 
-def tuned_multipliers(network: Network, pairs: Sequence[tuple[int, int]], rounds: int) -> Multipliers | None:
-    """Multipliers that lower the mean of the logarithms of all margins, as far as floats tell; None if nothing does.
+def tuned_multipliers(network: Network, rounds: int) -> Multipliers | None:
+    """Multipliers that lower the mean of the logarithms of the margins, as far as floats tell; None if nothing does.
 
+    Of at most `_DIRECTIONS` pairs, spread over all: a mean needs no more.
     A network whose layers do not all have sectors keeps the closed form.
     """
     links = guess_chain(network)
     if links is None or any(link.step is None for link in links):
         return None
-    d = _differences(network.layers[-1].weights, pairs).near_floats().values.T
-    weights = [layer.weights.near_floats().values for layer in network.layers[:-1]]
+    last = network.layers[-1].weights.near_floats().values
+    upper, lower = np.tril_indices(len(last), -1)
+    some = np.linspace(0, len(upper) - 1, min(len(upper), _DIRECTIONS)).astype(np.intp)
+    d = (last[upper[some]] - last[lower[some]]).T
+    weights = [layer.weights.near_floats().values for layer in network.layers[1:-1]]
     best: Multipliers | None = None
     least, now = _mean_log(links, d), _relative(links)
     for _ in range(rounds):
@@ -183,10 +190,8 @@ def _mean_log(links: Chain, d: Floats) -> float:
 # -- proving ---------------------------------------------------------------------------------------------------------
 
 
-def chain_bounds(
-    network: Network, chain: Chain, pairs: Sequence[tuple[int, int]], backend: Backend[Any]
-) -> tuple[list[Scalar], list[Scalar]]:
-    """L[i][j]² for the pairs (i, j), and σ_l for the hidden layers.
+def chain_bounds(network: Network, chain: Chain, backend: Backend[Any]) -> tuple[Vector[Any], list[Scalar]]:
+    """L[i][j]² for all pairs (i, j), in the order of `pairs.PairMatrix`, and σ_l for the hidden layers.
 
     Guarantees: each encloses the value of the exact run with the same guesses, which is a bound as above.
     Raises: UndecidedError if a guess is not proved here.
@@ -209,16 +214,30 @@ def chain_bounds(
         sigmas.append(sigma * backend.scalar(gain))
         gain *= layer.activation.lipschitz**2 if layer.activation else 1
         before = point(link.after, backend)
-    leads = backend.matrix(_differences(network.layers[-1].weights, pairs))
-    moved = leads if before is None else leads @ before
-    scale, every = backend.scalar(gain), np.arange(leads.shape[1])
-    squares = []
-    for k in range(len(pairs)):
-        some = np.array([k])
-        # dᵀPd is not negative, and the root of the square of a 1 x 1 matrix.
-        square = moved.block(some, every) @ leads.block(some, every).transposed()
-        squares.append(frobenius_upper(square, backend) * scale)
-    return squares, sigmas
+    squares = distances_squared(network.layers[-1].weights, before, backend)
+    return squares.times(backend.scalar(gain)), sigmas
+
+
+def distances_squared(weights: RationalMatrix, metric: Matrix[S] | None, backend: Backend[S]) -> Vector[S]:
+    """dᵀPd for the differences d of all pairs of rows, in the order of `pairs.PairMatrix`; P = I without a metric.
+
+    Guarantees: each encloses that number. Where rows are so near each other that the enclosure is of no use, their
+    difference is taken exactly, and by itself.
+    """
+    found = backend.matrix(weights).distances_squared(metric)
+    close = found.blunt(SHARP_BITS)
+    if not close:
+        return found
+    numerators, again = weights.numerators, {}
+    upper, lower = np.tril_indices(len(numerators), -1)
+    for place in close:
+        apart = numerators[upper[place]] - numerators[lower[place]]
+        if apart.any():
+            two = RationalMatrix(np.stack([apart, np.zeros_like(apart)]), weights.denominator)
+            again[place] = backend.matrix(two).distances_squared(metric)[0]
+        else:
+            again[place] = backend.scalar(Fraction(0))
+    return found.replaced(again)
 
 
 def _is_sector_of(layer: Layer, sector: Sector) -> bool:
@@ -228,10 +247,3 @@ def _is_sector_of(layer: Layer, sector: Sector) -> bool:
     low, high = (x / layer.activation.lipschitz for x in layer.slopes)
     ends = set(zip(sector.middle.tolist(), sector.spread.tolist(), strict=True))
     return all(_encloses(middle, spread, low, high) for middle, spread in ends)
-
-
-def _differences(weights: RationalMatrix, pairs: Sequence[tuple[int, int]]) -> RationalMatrix:
-    """The rows W[j] - W[i], exactly."""
-    numerators = weights.numerators
-    lower, upper = (np.array([pair[side] for pair in pairs]) for side in (0, 1))
-    return RationalMatrix(numerators[upper] - numerators[lower], weights.denominator)

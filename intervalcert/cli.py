@@ -19,6 +19,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from intervalcert.tables.writers import Write
 
 __all__ = ["main"]
+
+_LONG_AUDIT = 10.0
+"""Seconds from which on an audit is announced."""
 
 _EXIT = {UsageError: 2, InputError: 3, SoundnessError: 4, InconclusiveError: 4}
 
@@ -160,7 +164,7 @@ def _certify(arguments: argparse.Namespace) -> int:
             raise InputError(f"{arguments.bounds} is for distances in the {space} space, not in that of --eps-space")
         certifier = bulk_certifier(bounds)
         with _sink(arguments, VERDICT_COLUMNS, space) as write:
-            summary = _run("certify", arguments, certifier, _radii(arguments), write)
+            summary = replace(_run("certify", arguments, certifier, _radii(arguments), write), single=bounds.single)
     eps = arguments.eps or (None if summary.eps is None else shortest_exact(summary.eps))
     if arguments.json:
         shown = {
@@ -174,6 +178,7 @@ def _certify(arguments: argparse.Namespace) -> int:
             "semantics": semantics,
             "eps_space": space,
             "norm": "L2",
+            "threshold": None if summary.single is None else shortest_exact(summary.single.constant),
         }
         print(json.dumps(shown))
     else:
@@ -211,7 +216,7 @@ def _certify_inputs(arguments: argparse.Namespace) -> Summary:
             task, source, radii, scale=scale, jobs=jobs, labels=labels, write=write, on_rows=on_rows
         )
     _say_headers(arguments.inputs, headers)
-    return summary
+    return replace(summary, single=network.single)
 
 
 def _open_inputs(arguments: argparse.Namespace, headers: list[tuple[str, bool]]) -> RowSource:
@@ -247,7 +252,7 @@ def _certify_deployed(arguments: argparse.Namespace) -> Summary:
     _say_coarse(task)
     certifier = LogitCertifier(task, norm)
     with _sink(arguments, VERDICT_COLUMNS, network.eps_space) as write:
-        return _run("certify", arguments, certifier, radii, write)
+        return replace(_run("certify", arguments, certifier, radii, write), single=network.single)
 
 
 def _load(arguments: argparse.Namespace) -> Network:
@@ -261,7 +266,14 @@ def _read(arguments: argparse.Namespace) -> Network:
     from intervalcert.loaders import read_model
     from intervalcert.loaders.interface import Hints
 
-    hints = Hints(arguments.biases, arguments.activation, arguments.layers, arguments.strip_softmax)
+    hints = Hints(
+        arguments.biases,
+        arguments.activation,
+        arguments.layers,
+        arguments.strip_softmax,
+        _number(arguments.threshold, "--threshold"),
+        arguments.regression,
+    )
     network = read_model(arguments.model, hints, arguments.mean, arguments.std)
     if getattr(arguments, "output", None) is not None:  # what lies beside the model is known now
         check_output(arguments.output, *(arguments.model.parent / source.name for source in network.sources))
@@ -301,7 +313,8 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     source = _open_inputs(arguments, headers)
     with contextlib.ExitStack() as stack:
         file = arguments.output
-        write = enclosure_text(print) if file is None else stack.enter_context(enclosure_sink(file))
+        single = network.single
+        write = enclosure_text(print, single) if file is None else stack.enter_context(enclosure_sink(file, single))
         on_rows = stack.enter_context(row_progress("evaluate", source.size))
         for found, work in evaluate_table(network, source.chunks, scale, arguments.backend):
             write(found)
@@ -345,7 +358,7 @@ def _run(
     headers: list[tuple[str, bool]] = []
     bfloat16 = arguments.dtype == "bfloat16"
     source = open_rows(
-        arguments.outputs, certifier.classes, bfloat16=bfloat16, on_header=lambda *line: headers.append(line)
+        arguments.outputs, certifier.columns, bfloat16=bfloat16, on_header=lambda *line: headers.append(line)
     )
     path = getattr(arguments, "labels", None)
     labels = None if path is None else open_labels(path, certifier.classes)
@@ -404,12 +417,18 @@ def _radii(arguments: argparse.Namespace) -> Radii | None:
 def _audit(arguments: argparse.Namespace) -> int:
     from intervalcert.api import audit
     from intervalcert.artifacts import load_bounds
+    from intervalcert.auditing import seconds_text
     from intervalcert.report import audit_table, print_data
 
     bounds = load_bounds(arguments.bounds)
     network = _load(arguments)
+
+    def on_estimate(seconds: float) -> None:
+        if seconds > _LONG_AUDIT:
+            say(f"checking {arguments.bounds} with exact rationals takes about {seconds_text(seconds)}")
+
     with layer_progress("audit", len(network.layers)) as on_step:
-        report = audit(bounds, network, on_step)
+        report = audit(bounds, network, on_step, budget=arguments.budget, on_estimate=on_estimate)
     print_data(audit_table(report, bounds.eps_space))
     if not report.confirmed:
         names = ", ".join(claim.what for claim in report.unconfirmed)

@@ -47,7 +47,7 @@ from intervalcert.layerwise import Plan, layer_bound
 from intervalcert.machine import arithmetic_fault, product_fault
 from intervalcert.network import Layer, Network
 from intervalcert.protocol import Backend, Floats, Indices
-from intervalcert.rational import RationalMatrix, as_fraction, float_enclosure
+from intervalcert.rational import RationalMatrix, as_fraction, float_enclosure, shortest_exact
 
 __all__ = ["Deployment", "Deviation", "Extent", "as_deployed", "too_coarse"]
 
@@ -70,12 +70,18 @@ def as_deployed(network: Network, form: FloatFormat) -> Network:
             f"how the program computes {folded[0]} in {form.name} is not known, so it cannot be certified as deployed: "
             "certify the model over the reals, or export one that consists of its layers alone"
         )
+    threshold = Fraction(0) if network.single is None else network.single.constant
+    if form.rounded(RationalMatrix.from_fractions([[threshold]]), "the threshold")[0, 0] != threshold:
+        raise InputError(
+            f"the threshold {shortest_exact(threshold)} is not a number of {form.name}: the program compares with "
+            "another one; say which (--threshold)"
+        )
     layers = []
     for index, layer in enumerate(network.layers):
         weights = form.rounded(layer.weights, f"the weights of layer {index}")
         bias = None if layer.bias is None else form.rounded(layer.bias, f"the bias of layer {index}")
         layers.append(Layer(weights, bias, _activation(layer, index, form)))
-    return Network(tuple(layers), network.sources)
+    return Network(tuple(layers), network.sources, single=network.single)
 
 
 def _activation(layer: Layer, index: int, form: FloatFormat) -> Any:
@@ -252,8 +258,10 @@ class Deployment:
             limit = np.where(room > 0, room, -1.0) / np.maximum(slope, _LEAST)[:, None] * (1 - 2.0**-40)
             most = np.minimum(most, limit.min(axis=0))
             if index == len(self._layers) - 1:
-                own = _up(kappa * base + constants.underflow)
-                return Deviation(own, _up(kappa * slope), alpha, beta, most)
+                own, own_slope = _up(kappa * base + constants.underflow), _up(kappa * slope)
+                if self.network.single is not None:
+                    own[0] = own_slope[0] = 0.0  # the threshold, which no program computes
+                return Deviation(own, own_slope, alpha, beta, most)
             size = _norms(rows, axis=0)
             spread = constants.absolute * (reach + beta)
             # Of the sums, then of the activation: `again` is what its own product adds, relatively.

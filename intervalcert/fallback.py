@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from intervalcert.errors import InconclusiveError
-from intervalcert.protocol import Backend, Scalar
+from intervalcert.protocol import Backend, Scalar, is_wider
 
-__all__ = ["Settled", "describe", "is_sharp", "settle"]
+__all__ = ["SHARP_BITS", "Settled", "describe", "is_sharp", "settle"]
 
 T = TypeVar("T")
 
@@ -32,8 +32,7 @@ class Settled(Generic[T]):
 
 def is_sharp(x: Scalar) -> bool:
     """Whether the set is a point, or a relative width of at most 2^-20 separates its ends."""
-    lower, upper = x.lower(), x.upper()
-    return (upper - lower) * (1 << SHARP_BITS) <= max(abs(lower), abs(upper))
+    return not is_wider(x, SHARP_BITS)
 
 
 def settle(

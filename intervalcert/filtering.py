@@ -24,6 +24,8 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from intervalcert.pairs import PairMatrix
+
 __all__ = ["TILE_CELLS", "Judged", "MarginTables", "judge_exact", "judge_rounded", "scratch"]
 
 Floats = npt.NDArray[np.float64]
@@ -98,10 +100,10 @@ class MarginTables:
 
     def _fill(self, j: int) -> None:
         numbers: dict[tuple[int, int], int] = {}
-        others = [i for i in range(self.classes) if i != j]
-        for i in others:
-            top, bottom = self._margins[i][j].numerator * self._scale, self._margins[i][j].denominator
-            self.same[i, j] = numbers.setdefault((top, bottom), len(numbers))
+        column = self._column(j)
+        for i, pair in enumerate(column):
+            top, bottom = pair
+            self.same[i, j] = numbers.setdefault(pair, len(numbers))
             high = _nearest(top, bottom)
             if _LEAST <= high <= _MOST:
                 above, below = high.as_integer_ratio()
@@ -110,8 +112,15 @@ class MarginTables:
                 self.high[i, j], self.low[i, j], self.point[i, j] = high, _nearest(rest, whole), rest == 0
             elif top:
                 self.beyond[j] = True
-        self.unlimited[j] = not any(self._margins[i][j] for i in others)
+        self.unlimited[j] = not any(top for top, _ in column)
         self._known[j] = True
+
+    def _column(self, j: int) -> list[tuple[int, int]]:
+        """scale·L[i][j] for all i, each as a numerator and a denominator; that of j itself is zero."""
+        if isinstance(self._margins, PairMatrix):  # without a Fraction for each
+            return [((m << max(e, 0)) * self._scale, 1 << max(-e, 0)) for m, e in self._margins.row(j)]
+        column = (Fraction(0) if i == j else row[j] for i, row in enumerate(self._margins))
+        return [(x.numerator * self._scale, x.denominator) for x in column]
 
 
 def _nearest(top: int, bottom: int) -> float:

@@ -2,11 +2,18 @@
 
 The same law as everywhere: each value found contains the one that exact arithmetic gives. Nobody's float logits are
 trusted. Evaluated are the activations that `Activation` describes: piecewise linear ones, and those built from exp.
+
+Two ways. `Evaluator` runs all layers on one number system. An enclosure of float64 is wide where a network is deep:
+each layer multiplies its radius by a norm. `PointEvaluator` follows a single point instead, with exact rationals that
+are cut to `KEPT_BITS` bits after each layer; how far that is from the truth is one number, carried along by the norms:
+
+    ||W·x - W'·x'|| <= ||W||·||x - x'|| + ||W - W'||·||x'||,     ||f(z) - f(z')|| <= lipschitz(f)·||z - z'||.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -15,10 +22,28 @@ import numpy as np
 from intervalcert.activations import Curve, Hinges
 from intervalcert.errors import InputError
 from intervalcert.network import Network, Shrinkage
-from intervalcert.protocol import Backend, Matrix
-from intervalcert.rational import RationalMatrix
+from intervalcert.protocol import Backend, Floats, Matrix
+from intervalcert.rational import RationalMatrix, dyadic_value, float_enclosure, round_up, sqrt_upper
 
-__all__ = ["Evaluator", "check_evaluable"]
+__all__ = [
+    "KEPT_BITS",
+    "Ends",
+    "Evaluator",
+    "Near",
+    "PointEvaluator",
+    "check_evaluable",
+    "is_piecewise_linear",
+    "leads_of",
+]
+
+KEPT_BITS = 80
+"""Of weights and values, below the largest of a layer. (The exact ones grow by some 50 bits a layer.)"""
+
+_ERROR_BITS = 32
+"""Of what bounds an error; always rounded up."""
+
+Ends = tuple[Floats, Floats]
+"""Arrays of floats, the first at most, the second at least what they are about."""
 
 _Held = tuple[Matrix[Any] | None, Fraction]
 """A `Shrinkage` on one number system: the offset, and the least factor."""
@@ -34,6 +59,19 @@ def check_evaluable(network: Network) -> None:
             )
 
 
+def is_piecewise_linear(network: Network) -> bool:
+    """Whether all activations are."""
+    return all(layer.activation is None or layer.activation.hinges is not None for layer in network.layers)
+
+
+def leads_of(logits: Matrix[Any], winner: int, backend: Backend[Any]) -> Ends:
+    """Of the leads of one class over the others, in their order. logits: one column."""
+    unit = np.eye(logits.shape[0], dtype=np.int64)
+    pairs = backend.matrix(RationalMatrix.from_floats(np.delete(unit[winner] - unit, winner, axis=0)))
+    low, high = (end[:, 0] for end in (pairs @ logits).ends())
+    return low, high
+
+
 class Evaluator:
     """A network on one number system, its weights converted once."""
 
@@ -41,10 +79,7 @@ class Evaluator:
         """Requires: `norms` are upper bounds of the layers' operator norms."""
         check_evaluable(network)
         self.network, self.backend = network, backend
-        used = [(id(layer.weights), norm) for layer, norm in zip(network.layers, norms, strict=True)]
-        of_each = dict(zip(used, network.layers, strict=True))  # a matrix of several layers is converted once
-        held = {key: backend.matrix(layer.weights).within(key[1]) for key, layer in of_each.items()}
-        self.weights = [held[key] for key in used]
+        self.weights = self._converted(norms)
         self._entrance = self._held(network.entrance)
         self._columns = [
             (
@@ -54,6 +89,13 @@ class Evaluator:
             )
             for layer in network.layers
         ]
+
+    def _converted(self, norms: Sequence[Fraction]) -> list[Matrix[Any]]:
+        """Within their norms. A matrix of several layers is converted once."""
+        used = [(id(layer.weights), norm) for layer, norm in zip(self.network.layers, norms, strict=True)]
+        of_each = dict(zip(used, self.network.layers, strict=True))
+        held = {key: self.backend.matrix(layer.weights).within(key[1]) for key, layer in of_each.items()}
+        return [held[key] for key in used]
 
     def _held(self, shrinkage: Shrinkage | None) -> _Held | None:
         if shrinkage is None:
@@ -123,3 +165,99 @@ class Evaluator:
     def _filled(self, rows: int, columns: int, value: Fraction) -> Matrix[Any]:
         numerators = np.full((rows, columns), value.numerator, dtype=object)
         return self.backend.matrix(RationalMatrix(numerators, value.denominator))
+
+
+@dataclass(frozen=True, eq=False)
+class Near:
+    """Vectors within a distance of a known one: { x : ||x - value|| <= error }, for one column."""
+
+    value: Matrix[Any]
+    error: Fraction
+
+    def ends(self) -> Ends:
+        """Floats with lower <= entry <= upper."""
+        lower, upper = (end[:, 0] for end in self.value.ends())
+        return _widened(lower, upper, self.error)
+
+
+def _widened(lower: Floats, upper: Floats, error: Fraction) -> Ends:
+    """Ends of all that is within `error` of what these are ends of."""
+    apart = float_enclosure(error, error)[1]
+    if not apart:
+        return lower, upper
+    # A float sum is at most half a step off: the next float is on the safe side.
+    return np.nextafter(lower - apart, -np.inf), np.nextafter(upper + apart, np.inf)
+
+
+class PointEvaluator(Evaluator):
+    """The same for single inputs of networks with piecewise linear activations, on exact rationals that are cut."""
+
+    def __init__(self, network: Network, norms: Sequence[Fraction], exact: Backend[Any]) -> None:
+        """Requires: as `Evaluator`; a number system whose values are points; piecewise linear activations."""
+        self._norms = tuple(norms)
+        self._lost: list[Fraction] = []
+        super().__init__(network, norms, exact)
+
+    def _converted(self, norms: Sequence[Fraction]) -> list[Matrix[Any]]:  # noqa: ARG002 - a point has its own
+        cut = [self._cut(self.backend.matrix(layer.weights)) for layer in self.network.layers]
+        self._lost = [lost for _, lost in cut]
+        return [weights for weights, _ in cut]
+
+    def at(self, x: RationalMatrix) -> list[Near]:
+        """W·x + b of each layer, the last one the logits. x: one column, as in `before_activations`.
+
+        Guarantees: each contains the exact one.
+        """
+        near = self._cut_further(self._shrunk_near(Near(self.backend.matrix(x), Fraction(0)), self._entrance))
+        found: list[Near] = []
+        layers = zip(self.network.layers, self.weights, self._columns, self._norms, self._lost, strict=True)
+        for layer, weights, (before, bias, after), norm, lost in layers:
+            error = _raised(norm * near.error + (lost * _size(near.value) if lost else 0))
+            near = self._shrunk_near(Near(weights @ near.value, error), before)
+            near = Near(self._moved(near.value, bias), near.error)
+            found.append(near)
+            if layer.activation is not None and layer.activation.hinges is not None:
+                bent = self._bent(near.value, layer.activation.hinges)
+                near = self._shrunk_near(Near(bent, _raised(layer.activation.lipschitz * near.error)), after)
+                near = self._cut_further(near)
+        return found
+
+    def leads(self, logits: Near, winner: int) -> Ends:
+        """Of the leads of the winner over the other classes, in their order. logits: of `at`.
+
+        A difference of two entries of x - x' is at most sqrt(2)·||x - x'||, and sqrt(2) < 3/2.
+        """
+        low, high = leads_of(logits.value, winner, self.backend)
+        return _widened(low, high, logits.error * Fraction(3, 2))
+
+    def _shrunk_near(self, near: Near, by: _Held | None) -> Near:
+        """C·(x + offset) for every C with factors in [least, 1]:
+
+        C·(x + offset) - (x' + offset) = C·(x - x') + (C - I)·(x' + offset).
+        """
+        if by is None:
+            return near
+        offset, least = by
+        moved = self._moved(near.value, offset)
+        return Near(moved, _raised(near.error + (1 - least) * _size(moved)))
+
+    def _cut_further(self, near: Near) -> Near:
+        value, moved = self._cut(near.value)
+        return Near(value, _raised(near.error + moved))
+
+    def _cut(self, matrix: Matrix[Any]) -> tuple[Matrix[Any], Fraction]:
+        """With `KEPT_BITS` bits below its size, and by how much that moved it at the most, in the Frobenius norm."""
+        top = matrix.frobenius_squared().upper()
+        size = (top.numerator.bit_length() - top.denominator.bit_length()) // 2
+        cut, moved_squared = matrix.scaled(-size).rounded(KEPT_BITS)
+        moved = sqrt_upper(moved_squared.upper(), _ERROR_BITS) * dyadic_value(1, size)
+        return cut.scaled(size), moved
+
+
+def _size(column: Matrix[Any]) -> Fraction:
+    """An upper bound of its norm."""
+    return sqrt_upper(column.frobenius_squared().upper(), _ERROR_BITS)
+
+
+def _raised(error: Fraction) -> Fraction:
+    return round_up(error, _ERROR_BITS)

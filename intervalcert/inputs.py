@@ -6,9 +6,10 @@ Inputs are taken in blocks; a block is judged in one go, in this process or in a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,17 @@ from intervalcert.errors import InconclusiveError, InputError, UsageError
 from intervalcert.fallback import settle
 from intervalcert.filtering import Bools
 from intervalcert.formats import FloatFormat
-from intervalcert.forward import Evaluator, check_evaluable
+from intervalcert.forward import (
+    Ends,
+    Evaluator,
+    PointEvaluator,
+    check_evaluable,
+    is_piecewise_linear,
+    leads_of,
+)
 from intervalcert.local import LocalCertifier
 from intervalcert.network import Network
+from intervalcert.pairs import floats_above
 from intervalcert.protocol import Backend, Floats, Indices, Matrix
 from intervalcert.rational import RationalMatrix, float_enclosure, shortest_exact
 
@@ -52,7 +61,7 @@ class Task:
 
     network: Network
     norms: tuple[Fraction, ...]
-    margins: tuple[tuple[Fraction, ...], ...]
+    margins: Sequence[Sequence[Fraction]]
     rungs: tuple[Backend[Any], ...]
     effort: int | None = None
     form: FloatFormat | None = None
@@ -90,7 +99,13 @@ class InputCertifier:
         self._deployment = None
         if task.form is not None:
             self._deployment = Deployment(task.network, task.norms, task.sigmas, task.form, task.rungs)
-        self._margins = _from_above(task.margins)
+        self._margins = floats_above(task.margins)
+
+    @cached_property
+    def _points(self) -> PointEvaluator:
+        if self._local is not None:
+            return self._local.points
+        return PointEvaluator(self._task.network, self._task.norms, self._task.rungs[-1])
 
     def verdicts(self, block: Block) -> Verdicts:
         """A verdict for each input of the block."""
@@ -115,8 +130,9 @@ class InputCertifier:
         # other way round, they do not.
         yes, maybe = (self._bulk.verdicts(Rows(ends), radii) for ends in (worst, best))
         sure = [bool(x) for x in finite & (yes.argmax == winners) & (yes.certified | ~maybe.certified)]
+        name = self._task.rungs[0].name
         return [
-            replace(verdict, index=block.first + index) if settled else self._one_by_one(block, index)
+            replace(verdict, index=block.first + index, proved_by=name) if settled else self._one_by_one(block, index)
             for index, (verdict, settled) in enumerate(zip(yes, sure, strict=True))
         ]
 
@@ -141,14 +157,15 @@ class InputCertifier:
         found = []
         for index, (eps, radius) in enumerate(zip(block.radii, radii.tolist(), strict=True)):
             floor, ceiling = float_enclosure(eps, eps)
-            certified, locally = ceiling <= radius, False
+            certified, locally, proved_by, fault = ceiling <= radius, False, evaluator.backend.name, ""
             if not certified and effort is not None and self._local is not None and ceiling <= deviation.most[index]:
                 debts = deployment.errors_at(deviation, ceiling, winners)[:, index]
                 local = self._local.certify(_column(block.inputs, index), eps, effort, debts)
+                fault = local.fault
                 if local.certified and local.winner == winners[index]:
-                    certified, locally, radius = True, True, max(radius, floor)
+                    certified, locally, radius, proved_by = True, True, max(radius, floor), local.proved_by
             verdict = Verdict(block.first + index, int(winners[index]), certified, max(radius, 0.0), locally=locally)
-            found.append(verdict)
+            found.append(replace(verdict, proved_by=proved_by, fault=fault))
         return found
 
     def _evaluator(self, backend: Backend[Any]) -> Evaluator:
@@ -162,20 +179,40 @@ class InputCertifier:
         Their leads are rounded to floats, outward: what even that leaves open is not certified.
         """
         x = _column(block.inputs, index)
-        winner, certified, radius = 0, False, 0.0
-        for backend in self._task.rungs[1:] or self._task.rungs:
+        winner, certified, radius, proved_by = 0, False, 0.0, ""
+        for name, leads_at in self._finer_leads():
             try:
-                logits = self._evaluator(backend).before_activations(x)[-1]
+                winner, least, most = leads_at(x)
             except InconclusiveError:
                 continue
-            winner, least, most = _leads(logits, backend)
             if not (np.isfinite(least).all() and np.isfinite(most).all()):
                 continue
             yes, maybe = (self._against(ends, winner, block.radii[index]) for ends in (least, most))
-            certified, radius = yes.certified, yes.radius
+            certified, radius, proved_by = yes.certified, yes.radius, name
             if certified or (not maybe.certified and (least >= 0).all()):  # and the winner is known, too
                 break
-        return Verdict(block.first + index, winner, certified, radius, exactly=True)
+        return Verdict(block.first + index, winner, certified, radius, exactly=True, proved_by=proved_by)
+
+    def _finer_leads(self) -> Iterator[tuple[str, Callable[[RationalMatrix], tuple[int, Floats, Floats]]]]:
+        """What finds the winner of an input and its leads over the other classes, as `_leads`, with its name.
+
+        First the point that is followed exactly, or nearly so; then all number systems but the first.
+        """
+        if is_piecewise_linear(self._task.network):
+
+            def at_point(x: RationalMatrix) -> tuple[int, Floats, Floats]:
+                logits = self._points.at(x)[-1]
+                return _leads(logits.ends(), lambda winner: self._points.leads(logits, winner))
+
+            yield self._task.rungs[-1].name, at_point
+        for backend in self._task.rungs[1:] or self._task.rungs:
+
+            def enclosed(x: RationalMatrix, backend: Backend[Any] = backend) -> tuple[int, Floats, Floats]:
+                logits = self._evaluator(backend).before_activations(x)[-1]
+                low, high = (end[:, 0] for end in logits.ends())
+                return _leads((low, high), lambda winner: leads_of(logits, winner, backend))
+
+            yield backend.name, enclosed
 
     def _against(self, leads: Floats, winner: int, eps: Fraction) -> Verdict:
         """The verdict for logits with these leads of the winner over the others; not certified unless all are."""
@@ -188,10 +225,11 @@ class InputCertifier:
         eps = block.radii[index]
         found = self._local.certify(_column(block.inputs, index), eps, self._task.effort)
         if not found.certified:
-            return verdict
+            return replace(verdict, fault=found.fault)
         # What is proved holds at this radius, and says nothing of larger ones.
         radius = max(verdict.radius, float_enclosure(eps, eps)[0])
-        return replace(verdict, argmax=found.winner, certified=True, radius=radius, locally=True)
+        proved = replace(verdict, argmax=found.winner, certified=True, radius=radius, locally=True)
+        return replace(proved, proved_by=found.proved_by)
 
 
 def _column(inputs: RationalMatrix, index: int) -> RationalMatrix:
@@ -206,18 +244,16 @@ def _likely_winners(low: Floats, high: Floats) -> Indices:
     return found
 
 
-def _leads(logits: Matrix[Any], backend: Backend[Any]) -> tuple[int, Floats, Floats]:
+def _leads(logits: Ends, leads_of: Callable[[int], Ends]) -> tuple[int, Floats, Floats]:
     """The winner of one output, and the ends of its leads over the other classes, in their order.
 
     The first largest logit, if the number system can tell: from the likely winner on to whoever leads it, or equals it
-    with a smaller index.
+    with a smaller index. leads_of: the ends of the leads of a class over the others.
     """
-    winner = int(_likely_winners(*logits.ends())[0])
-    unit = np.eye(logits.shape[0], dtype=np.int64)
-    for _ in range(len(unit)):
-        others = np.delete(np.arange(len(unit)), winner)
-        leads = backend.matrix(RationalMatrix.from_floats(unit[winner] - unit[others])) @ logits
-        low, high = (end[:, 0] for end in leads.ends())
+    winner = int(_likely_winners(*logits))
+    for _ in logits[0]:
+        others = np.delete(np.arange(len(logits[0])), winner)
+        low, high = leads_of(winner)
         ahead = (high <= 0) & ((low < 0) | (others < winner))
         if not ahead.any():
             break
@@ -234,19 +270,25 @@ class LogitCertifier:
             raise UsageError("over the reals the norm of the inputs does not matter: certify against the bounds")
         if norm < 0:
             raise InputError(f"a norm must not be negative, and this one is {shortest_exact(norm)}")
+        single = task.network.single
+        self._threshold = None if single is None else single.constant
         self.classes = len(task.margins)
+        self.columns = self.classes if single is None else 1
         self._deployment = Deployment(task.network, task.norms, task.sigmas, task.form, task.rungs)
         self._worst = self._deployment.for_every(norm)
-        self._margins = _from_above(task.margins)
+        self._margins = floats_above(task.margins)
 
     def verdicts(self, rows: Rows, radii: Radii, *, with_radius: bool = True) -> Verdicts:  # noqa: ARG002
-        """A verdict per row. Raises: InputError unless there are as many logits as classes, all finite."""
-        count, classes = rows.values.shape
-        if classes != self.classes:
-            raise InputError(f"{rows.what}: {classes} logits per output, but the model has {self.classes}")
+        """A verdict per row. Raises: InputError unless there are as many logits as `columns`, all finite."""
+        count, columns = rows.values.shape
+        if columns != self.columns:
+            raise InputError(f"{rows.what}: {columns} logits per output, but the model has {self.columns}")
         values = rows.values.astype(np.float64)
         if not np.isfinite(values).all():
             raise _not_finite(rows, values)
+        if self._threshold is not None:
+            rows = rows.with_first(self._threshold)
+            values = rows.values
         low = high = values.T
         if rows.places is None or rows.places:  # the floats next to values·10^-places
             near = values.T / 10.0 ** (rows.places or 0)
@@ -267,16 +309,15 @@ def _not_finite(rows: Rows, values: Floats, start: int = 0) -> InputError:
     return InputError(f"{rows.what}: {values[row, column]} in {place}; every number must be finite")
 
 
-def _from_above(margins: Sequence[Sequence[Fraction]]) -> Floats:
-    return np.array([[float_enclosure(x, x)[1] for x in row] for row in margins], dtype=np.float64)
-
-
 # -- enclosures ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Ends of what each layer computes before its activation, one row per input; the last layer's are the logits."""
+    """Ends of what each layer computes before its activation, one row per input; the last layer's are the logits.
+
+    Those of the model: a single output is alone.
+    """
 
     lower: tuple[Floats, ...]
     upper: tuple[Floats, ...]
@@ -301,7 +342,9 @@ def evaluations(
 
     def ends(inputs: RationalMatrix) -> list[tuple[Floats, Floats]]:
         found = settle(rungs, lambda backend: values(backend, inputs))
-        return [value.ends() for value in found.value]
+        *hidden, (low, high) = (value.ends() for value in found.value)
+        own = slice(0 if network.single is None else 1, None)
+        return [*hidden, (low[own], high[own])]
 
     for block in blocks:
         found = ends(block.inputs)

@@ -5,22 +5,22 @@ L[i][j] >= sup over u != v of |(N(v)_j - N(v)_i) - (N(u)_j - N(u)_i)| / ||v - u|
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import reduce
+from functools import cached_property, reduce
 from operator import mul
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from intervalcert.chain import Multipliers, chain_bounds, guess_chain, tuned_multipliers
+from intervalcert.chain import Multipliers, chain_bounds, distances_squared, guess_chain, tuned_multipliers
 from intervalcert.errors import InconclusiveError, InputError, UsageError
-from intervalcert.fallback import Settled, describe, is_sharp, settle
+from intervalcert.fallback import SHARP_BITS, Settled, describe, settle
 from intervalcert.layerwise import LayerBound, Plan, layer_bound
 from intervalcert.network import Network
-from intervalcert.norms import frobenius_upper
-from intervalcert.protocol import Backend, Scalar
+from intervalcert.pairs import PairMatrix, floats_above
+from intervalcert.protocol import Backend, Floats, Scalar, Vector
 from intervalcert.rational import MAX_BINARY_EXPONENT, round_up
 
 __all__ = [
@@ -74,15 +74,21 @@ class MarginPlan:
 class Margins:
     """The symmetric matrix of margin bounds (zero on the diagonal), and how it was found.
 
+    matrix: exact, `matrix[i][j]`; a `PairMatrix` from whoever computes or reads one.
     sigmas: bounds of ||S_l|| for the hidden layers, by the chain in its closed form; none without a chain.
     multipliers: those of the tuned chain, where there is one.
     """
 
-    matrix: tuple[tuple[Fraction, ...], ...]
+    matrix: Sequence[Sequence[Fraction]]
     computed_by: str
     refused: tuple[str, ...] = ()
     sigmas: tuple[Fraction, ...] = ()
     multipliers: tuple[tuple[Fraction, ...], ...] = ()
+
+    @cached_property
+    def rounded_up(self) -> Floats:
+        """The matrix as floats: the least ones that are not below, infinite beyond the floats. Not to be written to."""
+        return floats_above(self.matrix)
 
 
 @dataclass(frozen=True)
@@ -133,22 +139,20 @@ def product_margins(network: Network, layers: Sequence[LayerBound], rungs: Seque
     input with W_n[j] - W_n[i], up to a constant; Cauchy and Schwarz.
     All factors are non-negative, so the upper ends of the norms may stand for the norms.
     """
-    last = network.layers[-1].weights
-    classes = range(network.outputs)
 
-    def compute(backend: Backend[Any]) -> dict[tuple[int, int], Scalar]:
+    def compute(backend: Backend[Any]) -> Vector[Any]:
         factors = [bound.upper for bound in layers[:-1]]
         factors += [layer.activation.lipschitz for layer in network.layers if layer.activation is not None]
         body = reduce(mul, map(backend.scalar, factors), backend.scalar(Fraction(1)))
-        head = backend.matrix(last)
-        every = np.arange(head.shape[1])
-        rows = [head.block(np.array([i]), every) for i in classes]
-        return {(i, j): body * frobenius_upper(rows[j] - rows[i], backend) for j in classes for i in range(j)}
+        return distances_squared(network.layers[-1].weights, None, backend).roots(backend).times(body)
 
-    settled = settle(rungs, compute, is_useful=lambda found: all(map(is_sharp, found.values())))
+    settled = settle(rungs, compute, is_useful=_is_sharp)
     # Rounding up to prec bits happens on every backend, is monotone, and keeps the file small.
-    upper = {pair: round_up(value.upper(), settled.backend.prec) for pair, value in settled.value.items()}
-    return _margins(upper, network.outputs, settled)
+    return _margins(settled.value, settled)
+
+
+def _is_sharp(found: Vector[Any]) -> bool:
+    return not found.blunt(SHARP_BITS)
 
 
 def chain_margins(
@@ -165,41 +169,30 @@ def chain_margins(
     guess = guess_chain(network, multipliers)
     if guess is None:
         return None
-    pairs = _pairs(network)
 
-    def compute(backend: Backend[Any]) -> tuple[list[Scalar], list[Scalar]]:
-        squares, sigmas = chain_bounds(network, guess, pairs, backend)
-        return list(map(backend.sqrt_upper, squares)), sigmas
+    def compute(backend: Backend[Any]) -> tuple[Vector[Any], list[Scalar]]:
+        squares, sigmas = chain_bounds(network, guess, backend)
+        return squares.roots(backend), sigmas
 
     try:
-        settled = settle(rungs, compute, is_useful=lambda found: all(map(is_sharp, found[0])))
+        settled = settle(rungs, compute, is_useful=lambda found: _is_sharp(found[0]))
     except InconclusiveError:
         if rungs[-1].working_bits is not None:
             raise  # finer numbers might prove it: then the exact run would take the chain, and so must this one
         return None
-    upper, sigmas = (
-        [round_up(value.upper() * (1 + slack), settled.backend.prec) for value in values] for values in settled.value
-    )
-    found = _margins(dict(zip(pairs, upper, strict=True)), network.outputs, settled)
-    return replace(found, sigmas=tuple(sigmas))
+    (roots, sigmas), raised = settled.value, settled.backend.scalar(1 + slack)
+    upper = (round_up(sigma.upper() * (1 + slack), settled.backend.prec) for sigma in sigmas)
+    return replace(_margins(roots.times(raised), settled), sigmas=tuple(upper))
 
 
-def _pairs(network: Network) -> list[tuple[int, int]]:
-    return [(i, j) for j in range(network.outputs) for i in range(j)]
-
-
-def _margins(upper: Mapping[tuple[int, int], Fraction], classes: int, settled: Settled[Any]) -> Margins:
-    matrix = tuple(
-        tuple(Fraction(0) if i == j else upper[min(i, j), max(i, j)] for j in range(classes)) for i in range(classes)
-    )
+def _margins(found: Vector[Any], settled: Settled[Any]) -> Margins:
+    matrix = PairMatrix(found.upper(settled.backend.prec))
     return Margins(matrix, describe(settled.backend), settled.refused)
 
 
 def _smaller(one: Margins, other: Margins) -> Margins:
     """The smaller of both, pair by pair; what else `one` says stays."""
-    matrix = tuple(
-        tuple(min(pair) for pair in zip(*rows, strict=True)) for rows in zip(one.matrix, other.matrix, strict=True)
-    )
+    matrix = PairMatrix(PairMatrix.of(one.matrix).entries.smaller(PairMatrix.of(other.matrix).entries))
     refused = tuple(dict.fromkeys(one.refused + other.refused))
     return replace(one, matrix=matrix, refused=refused)
 
@@ -222,7 +215,7 @@ def _best_chain(plan: MarginPlan, network: Network, rungs: Sequence[Backend[Any]
     if plan.multipliers:
         tuned = tuple(np.array([float(x) for x in row]) for row in plan.multipliers)
     elif plan.effort:
-        tuned = tuned_multipliers(network, _pairs(network), plan.effort)
+        tuned = tuned_multipliers(network, plan.effort)
     if closed is None or tuned is None:
         return closed
     found = chain_margins(network, rungs, plan.slack, tuned)

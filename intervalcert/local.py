@@ -4,7 +4,8 @@ The chain of ellipsoids as in `chain`, with q = eps²: all u with ||u - v|| <= e
 each layer takes E(P, eps²) to E(S, eps²), S = WPWᵀ, and to E(P', eps²). What is new:
 
 * A neuron's inner value changes by |δ_k| <= b_k for any b_k >= eps·sqrt(S_kk) (take d = e_k). With its value z_k at v
-  enclosed by a rigorous forward pass, `sectors` gives the interval of its difference quotients from v.
+  enclosed (`forward.PointEvaluator`: once, for search and proof alike), `sectors` gives the interval of its difference
+  quotients from v.
 * A neuron whose quotient can only be 0 does not change at all: its row and column are left out.
 * A second chain may use the b_k of a first one that was proved, where they are smaller: each of them is a fact.
 
@@ -12,15 +13,19 @@ At the end the lead y_j - y_i at u is that at v up to dᵀΔ, d = W_n[j] - W_n[i
 every such u, with no tie, if for every other class i the lead at v is positive and its square exceeds eps²·dᵀPd.
 
 Floats guess everything, first with the multipliers v_k² = c·ρ_k/sqrt(S_kk), where ||VSV|| ~ 0.4, then with better ones
-(`multipliers`) for the class that is nearest to winning. Only a guess that promises success is proved.
+(`multipliers`) for the class that is nearest to winning. Only a guess that promises success is proved. Most attempts
+that fail are seen to fail before: if g is the gradient of a lead at v, no chain can have dᵀPd < ||g||².
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -28,20 +33,23 @@ import numpy as np
 from intervalcert.activations import Hinges
 from intervalcert.ellipsoids import Lifted, Sector, Step, guess_step, point, prove_below, prove_step
 from intervalcert.errors import InconclusiveError, InputError, UndecidedError
-from intervalcert.forward import Evaluator
+from intervalcert.forward import Ends, PointEvaluator, is_piecewise_linear
 from intervalcert.multipliers import improved_weights
 from intervalcert.network import Network
 from intervalcert.protocol import Backend, Floats, Indices, Matrix
-from intervalcert.rational import RationalMatrix, dyadic_value
+from intervalcert.rational import RationalMatrix, dyadic_value, float_enclosure
 from intervalcert.sectors import holds_sector, is_within_reach, sector_around
 
-__all__ = ["DEFAULT_EFFORT", "LocalCertifier", "LocalVerdict"]
+__all__ = ["DEFAULT_EFFORT", "RAISE_FAULTS", "LocalCertifier", "LocalVerdict"]
 
 DEFAULT_EFFORT = 10
 """Rounds of better multipliers. Most of the gain comes with the first three."""
 
+RAISE_FAULTS = "INTERVALCERT_RAISE_FAULTS"
+"""A variable of the environment: if it is set, a fault in an attempt is raised, not counted. Tests set it."""
+
 _ROOM = 2.0**-30
-"""Reaches are guessed larger by this part, values smaller: more than enclosures are wide."""
+"""Reaches are guessed larger by this part: more than enclosures are wide."""
 
 _NORM = 0.4
 _PROMISING = 1 + 2.0**-20
@@ -71,23 +79,27 @@ class _Link:
 
 @dataclass(frozen=True)
 class LocalVerdict:
-    """promise: the least lead over eps times its slope, as floats have it; beyond 1 was tried to be proved."""
+    """promise: the least lead over eps times its slope, as floats have it; beyond 1 was tried to be proved.
+
+    proved_by: the number system that did. fault: what ended the attempt before it could prove anything.
+    """
 
     certified: bool
     promise: float
     winner: int = 0
-    computed_by: str = ""
+    proved_by: str = ""
+    fault: str = ""
 
 
 class LocalCertifier:
     """Tries to certify single inputs of one network on a ladder of number systems."""
 
     def __init__(self, network: Network, norms: Sequence[Fraction], rungs: Sequence[Backend[Any]]) -> None:
-        """Requires: `norms` are upper bounds of the layers' operator norms.
+        """Requires: `norms` are upper bounds of the layers' operator norms; the last number system is exact.
 
         Raises: InputError if an activation is not piecewise linear.
         """
-        if any(layer.activation is not None and layer.activation.hinges is None for layer in network.layers):
+        if not is_piecewise_linear(network):
             raise InputError(
                 "local refinement is for piecewise linear activations (relu, leaky_relu:SLOPE, clip:LO:HI, hard_tanh, "
                 "identity): leave it out"
@@ -98,30 +110,50 @@ class LocalCertifier:
         first = self._near[0].values
         self._first = first @ first.T
 
+    @cached_property
+    def points(self) -> PointEvaluator:
+        """What follows a point through the network; its weights are converted when they are needed."""
+        return PointEvaluator(self._network, self._norms, self._rungs[-1])
+
     def certify(
         self, x: RationalMatrix, eps: Fraction, effort: int = DEFAULT_EFFORT, debts: Floats | None = None
     ) -> LocalVerdict:
         """x: the input, one column. `certified` only if it is proved that every u within eps has the winner of x.
 
         debts: what is to be taken off the winner's lead over each class first (for errors of another kind).
+        An attempt that ends by a fault, whatever it is, certifies nothing, and says so.
         """
         try:
-            with np.errstate(over="raise", invalid="raise"):
-                guessed = _Floats(self._network, self._near, self._first, x, eps, debts)
-                promise, chains = guessed.search(effort)
-        except (np.linalg.LinAlgError, FloatingPointError, OverflowError):  # floats end here
-            return LocalVerdict(False, 0.0)
+            return self._attempt(x, eps, effort, debts)
+        except (np.linalg.LinAlgError, FloatingPointError) as error:  # floats end here
+            return LocalVerdict(False, 0.0, fault=_said(error))
+        except Exception as error:
+            if os.environ.get(RAISE_FAULTS):
+                raise
+            return LocalVerdict(False, 0.0, fault=_said(error))
+
+    def _attempt(self, x: RationalMatrix, eps: Fraction, effort: int, debts: Floats | None) -> LocalVerdict:
+        *inner, logits = self.points.at(x)
+        ends = [value.ends() for value in (*inner, logits)]
+        with np.errstate(over="raise", invalid="raise"):
+            guessed = _Floats(self._network, self._near, self._first, ends, eps, debts)
+            promise, chains = guessed.search(effort)
         if promise < _PROMISING:
             return LocalVerdict(False, promise)
+        leads = self.points.leads(logits, guessed.winner)[0]
         for backend in self._rungs:
             try:
                 if backend not in self._provers:
-                    self._provers[backend] = _Prover(self._network, self._norms, backend)
-                if self._provers[backend].proves(chains, x, eps, guessed.winner, guessed.debts):
+                    self._provers[backend] = _Prover(self._network, backend)
+                if self._provers[backend].proves(chains, ends[:-1], leads, eps, guessed.winner, guessed.debts):
                     return LocalVerdict(True, promise, guessed.winner, backend.name)
             except InconclusiveError:
                 continue
         return LocalVerdict(False, promise)
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:100]
 
 
 def _hinges(network: Network) -> list[tuple[Hinges, Fraction]]:
@@ -144,25 +176,20 @@ class _Floats:
         network: Network,
         near: Sequence[Any],
         first: Floats,
-        x: RationalMatrix,
+        ends: Sequence[Ends],
         eps: Fraction,
         debts: Floats | None = None,
     ) -> None:
-        self._near, self._first, self._eps = near, first, float(eps)
+        """ends: of W·x + b of each layer at the input."""
+        if not all(np.isfinite(end).all() for pair in ends for end in pair):
+            raise FloatingPointError("values beyond the floats")
+        self._near, self._first, self._eps = near, first, _float(eps)
         self._hinges = _hinges(network)
-        start = x.near_floats()
-        value = np.ldexp(start.values[:, 0], start.exponent)
-        value = value + _near_column(network.entrance and network.entrance.offset)
-        self._inner: list[Floats] = []
-        for layer, weights in zip(network.layers, near, strict=True):
-            value = np.ldexp(weights.values @ value, weights.exponent)
-            value = value + _near_column(layer.before and layer.before.offset) + _near_column(layer.bias)
-            self._inner.append(value)
-            if layer.activation is not None and layer.activation.hinges is not None:
-                value = _bent(value, layer.activation.hinges) + _near_column(layer.after and layer.after.offset)
-        self.winner = int(np.argmax(self._inner[-1]))
+        *self._inner, (low, high) = ends
+        logits = low / 2 + high / 2
+        self.winner = int(np.argmax(logits))
         self.debts = np.zeros(network.outputs - 1) if debts is None else np.delete(debts, self.winner)
-        self._leads = np.delete(self._inner[-1][self.winner] - self._inner[-1], self.winner) - self.debts
+        self._leads = np.delete(logits[self.winner] - logits, self.winner) - self.debts
         last = np.ldexp(near[-1].values, near[-1].exponent)
         self._directions = np.delete(last[self.winner] - last, self.winner, axis=0).T
 
@@ -170,6 +197,9 @@ class _Floats:
         """The best promise, and the chains to be proved for it: the last one gives the slopes."""
         if not self._hinges or not (self._leads > 0).all():
             return 0.0, []  # of a single layer the margins are exact already
+        most = self._most_promising()
+        if most < 1:
+            return most, []
         first = self._chain(None, None)
         best, worst = self._promise(first)
         chains = [first]
@@ -189,6 +219,17 @@ class _Floats:
             if best >= _PROMISING or (best < _NEAR and gain < (_PROMISING - best) * _SLOW):
                 break
         return best, chains
+
+    def _most_promising(self) -> float:
+        """What no promise can exceed: the least lead over eps times the length of its gradient, at v itself."""
+        g = self._directions
+        weights = list(zip(self._near, self._hinges, self._inner, strict=False))
+        for near, (function, _), (low, high) in weights[:0:-1]:
+            g = np.ldexp(near.values.T @ (_slopes(low / 2 + high / 2, function)[:, None] * g), near.exponent)
+        near, (function, _), (low, high) = weights[0]
+        g = _slopes(low / 2 + high / 2, function)[:, None] * g
+        lengths = np.ldexp(np.sqrt(np.maximum((g * (self._first @ g)).sum(axis=0), 0.0)), near.exponent)
+        return float((self._leads / np.maximum(self._eps * lengths, 1e-300)).min()) * (1 + _ROOM)
 
     def _promise(self, links: list[_Link]) -> tuple[float, int]:
         """The least lead over eps times its slope, and whose it is."""
@@ -216,9 +257,8 @@ class _Floats:
         self, links: list[_Link], now: list[Floats], worst: int, reaches: list[Floats]
     ) -> tuple[list[_Link], list[Floats]] | None:
         """A chain with better multipliers; with less of a change while K is not positive definite."""
-        before = [np.arange(self._near[0].values.shape[1]), *(link.kept for link in links)]
-        chosen = zip(self._near, links, before, strict=False)
-        blocks = [near.values[np.ix_(link.kept, kept)] for near, link, kept in chosen]
+        pairs = zip(self._near[1:], pairwise(links), strict=False)
+        blocks = [near.values[np.ix_(link.kept, before.kept)] for near, (before, link) in pairs]
         d = self._directions[links[-1].kept][:, [worst]]
         factors = improved_weights([link.step for link in links], blocks, d)
         for part in (1.0, 0.5, 0.25):
@@ -272,10 +312,7 @@ class _Floats:
         return links
 
     def _sector(self, index: int, function: Hinges, reach: Floats, least: Fraction) -> Sector:
-        """Around values that are only known up to a little."""
-        z = self._inner[index]
-        unsure = np.abs(z) * _ROOM + float(np.max(np.abs(z))) * _ROOM / 8
-        return sector_around(function, z - unsure, z + unsure, reach, least)
+        return sector_around(function, *self._inner[index], reach, least)
 
 
 def _still(reach: Floats, sector: Sector) -> _Link:
@@ -300,19 +337,20 @@ def _first_weights(s: Floats, spread: Floats) -> Floats:
     return v * math.sqrt(_NORM / max(norm, 2.0**-500))
 
 
-def _near_column(column: Any) -> Floats | float:
-    if column is None:
-        return 0.0
-    near = column.near_floats()
-    found: Floats = np.ldexp(near.values[:, 0], near.exponent)
-    return found
-
-
-def _bent(x: Floats, function: Hinges) -> Floats:
-    total = float(function.offset) + float(function.slope) * x
+def _slopes(x: Floats, function: Hinges) -> Floats:
+    """Of the piecewise linear function at x; at a kink that of the piece before."""
+    total = np.full(len(x), float(function.slope))
     for weight, kink in function.hinges:
-        total = total + float(weight) * np.maximum(x - float(kink), 0.0)
+        total = total + float(weight) * (x > float(kink))
     return total
+
+
+def _float(x: Fraction) -> float:
+    """Near it. Raises: FloatingPointError where floats end."""
+    found = float_enclosure(x, x)[1]
+    if not math.isfinite(found):
+        raise FloatingPointError("a number beyond the floats")
+    return found
 
 
 # -- proving ---------------------------------------------------------------------------------------------------------
@@ -321,39 +359,42 @@ def _bent(x: Floats, function: Hinges) -> Floats:
 class _Prover:
     """One number system, with what all points share."""
 
-    def __init__(self, network: Network, norms: Sequence[Fraction], backend: Backend[Any]) -> None:
+    def __init__(self, network: Network, backend: Backend[Any]) -> None:
         self._network, self._backend = network, backend
         self._hinges = _hinges(network)
-        self._evaluator = Evaluator(network, norms, backend)
-        first = self._evaluator.weights[0]
+        self._weights = [backend.matrix(layer.weights) for layer in network.layers[:-1]]
+        first = self._weights[0]
         self._first = first @ first.transposed()
         self._slopes: dict[int, Matrix[Any]] = {}
-        self._pairs: dict[int, Matrix[Any]] = {}
 
     def proves(
-        self, chains: list[list[_Link]], x: RationalMatrix, eps: Fraction, winner: int, debts: Floats | None = None
+        self,
+        chains: list[list[_Link]],
+        ends: Sequence[Ends],
+        leads: Floats,
+        eps: Fraction,
+        winner: int,
+        debts: Floats | None = None,
     ) -> bool:
-        """Whether the winner of x wins within eps, by more than its debts to the other classes.
+        """Whether the winner stays ahead of every other class within eps, by more than its debts to them.
 
-        Raises: InconclusiveError if a guess is not proved here.
+        Requires: ends enclose W·x + b of each hidden layer at the input, leads are those of the winner over the other
+        classes, in their order, from below. Raises: InconclusiveError if a guess is not proved here.
         """
-        *inner, logits = self._evaluator.before_activations(x)
-        ends = [value.ends() for value in inner]
-        if not all(np.isfinite(end).all() for pair in ends for end in pair):
-            raise UndecidedError("values beyond the floats")
         known: list[Floats] | None = None
         for links in chains[:-1]:
             self._prove(links, ends, eps, known)
             known = [link.reach for link in links]
         p, kept, exponent = self._prove(chains[-1], ends, eps, known)
-        leads, slopes = self._against(winner)
-        low = (leads @ logits).ends()[0][:, 0]
-        owed = np.zeros(len(low)) if debts is None else debts
-        if not (np.isfinite(owed).all() and (owed >= 0).all() and np.isfinite(low).all()):
+        owed = np.zeros(len(leads)) if debts is None else debts
+        if not (np.isfinite(owed).all() and (owed >= 0).all() and np.isfinite(leads).all()):
             return False
-        left = [Fraction(lead) - Fraction(debt) for lead, debt in zip(low.tolist(), owed.tolist(), strict=True)]
+        left = [Fraction(lead) - Fraction(debt) for lead, debt in zip(leads.tolist(), owed.tolist(), strict=True)]
+        if len(left) != self._network.outputs - 1:
+            return False
         if p is None:
             return all(lead > 0 for lead in left)
+        slopes = self._against(winner)
         d = slopes.block(np.arange(slopes.shape[0]), kept)
         squares = (d @ p @ d.transposed()).ends()[1].diagonal()
         limit = eps**2 * dyadic_value(1, exponent)
@@ -362,20 +403,16 @@ class _Prover:
             for lead, square in zip(left, squares.tolist(), strict=True)
         )
 
-    def _against(self, winner: int) -> tuple[Matrix[Any], Matrix[Any]]:
-        """The matrix that takes logits to the leads of the winner over the others, and its product with the weights."""
+    def _against(self, winner: int) -> Matrix[Any]:
+        """The rows of the last weights: that of the winner less each other one."""
         if winner not in self._slopes:
             weights = self._network.layers[-1].weights
-            unit = np.eye(self._network.outputs, dtype=np.int64)
-            self._pairs[winner] = self._backend.matrix(
-                RationalMatrix.from_floats(np.delete(unit[winner] - unit, winner, axis=0))
-            )
             numerators = np.delete(weights.numerators[winner] - weights.numerators, winner, axis=0)
             self._slopes[winner] = self._backend.matrix(RationalMatrix(numerators, weights.denominator))
-        return self._pairs[winner], self._slopes[winner]
+        return self._slopes[winner]
 
     def _prove(
-        self, links: list[_Link], ends: list[tuple[Floats, Floats]], eps: Fraction, known: list[Floats] | None
+        self, links: list[_Link], ends: Sequence[Ends], eps: Fraction, known: list[Floats] | None
     ) -> tuple[Matrix[Any] | None, Indices, int]:
         """P at the end of a chain, the neurons that it is of, and its scale; None if nothing can change there.
 
@@ -389,7 +426,7 @@ class _Prover:
             if before is None:
                 s = self._first
             else:
-                w = self._evaluator.weights[index]
+                w = self._weights[index]
                 w = w.block(np.arange(w.shape[0]), kept)
                 s = w @ before @ w.transposed()
             s = s.scaled(-link.exponent)
@@ -399,7 +436,7 @@ class _Prover:
                 proved |= link.reach >= known[index]
             if not proved.all():
                 raise UndecidedError("a neuron may change by more than was guessed")
-            low, high = (end[:, 0] for end in ends[index])
+            low, high = ends[index]
             function, least = self._hinges[index]
             if not holds_sector(function, low, high, link.reach, link.sector, least):
                 raise UndecidedError("a sector is not proved to hold all slopes")

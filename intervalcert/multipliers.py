@@ -29,18 +29,20 @@ _LEAP = 0.25
 def improved_weights(steps: Sequence[Step], weights: Sequence[Floats], directions: Floats) -> list[Floats]:
     """The factor by which to change each v of each step, to lower dᵀPd for the columns d of `directions`.
 
-    They are weighed by 1/(dᵀPd): the mean of the logarithms falls. weights: those of the layers, restricted to the
-    rows and columns that the steps have.
+    They are weighed by 1/(dᵀPd): the mean of the logarithms falls. weights: those of the layers but the first,
+    restricted to the rows and columns that the steps have.
     """
     p: Floats = directions / np.sqrt(np.maximum(_squares(steps[-1].core, directions), 1e-300))
     factors: list[Floats] = []
-    for step, w in zip(reversed(steps), reversed(weights), strict=True):
+    for step, w in zip(reversed(steps), (*reversed(weights), None), strict=True):
         moved = step.sector.middle[:, None] * p
         delta = step.s @ moved + step.h @ (step.h.T @ moved)
         inner = ((step.v[:, None] * delta) ** 2).sum(axis=1)
         outer = ((step.w[:, None] * p) ** 2).sum(axis=1)
         tiny = 1e-12 * (inner.mean() + outer.mean()) + 1e-300
         factors.append(np.exp(np.clip(_PACE / 4 * np.log((outer + tiny) / (inner + tiny)), -_LEAP, _LEAP)))
+        if w is None:
+            break
         p = w.T @ (moved + (step.v**2)[:, None] * delta)
         p /= max(float(np.max(np.abs(p))), 1e-300)  # its size does not matter, and would grow from layer to layer
     return factors[::-1]

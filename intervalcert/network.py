@@ -6,25 +6,36 @@ An input of several dimensions is one long vector, its last index running fastes
 Distances are measured in one of two spaces. In the space of the model's ``input`` (the default) a normalisation of the
 inputs is part of the first layer; in the ``normalised`` space it comes before it, and the first layer is the model's.
 Either way `layers` is what a distance is about, and the mathematics looks at nothing else.
+
+A model with a single output is one of two here: see `Single`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import gcd, lcm, prod
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from intervalcert.activations import Activation, activation
-from intervalcert.errors import InputError, UsageError
+from intervalcert.errors import InputError, UsageError, about
 from intervalcert.normalisation import Normalisation
-from intervalcert.rational import RationalMatrix, as_row, as_rows, plain_array
+from intervalcert.rational import (
+    RationalMatrix,
+    as_fraction,
+    as_row,
+    as_rows,
+    format_exact,
+    parse_rational,
+    plain_array,
+    shortest_exact,
+)
 
 __all__ = [
     "EPS_SPACES",
@@ -33,10 +44,12 @@ __all__ = [
     "Layer",
     "Network",
     "Shrinkage",
+    "Single",
     "Source",
     "check_eps_space",
     "exact_bias",
     "exact_matrix",
+    "read_single",
 ]
 
 EpsSpace = Literal["input", "normalised"]
@@ -54,6 +67,9 @@ MAX_LAYERS = 1_024
 
 MAX_ENTRIES = 2**26
 """Weights of one layer. As exact integers they take some 40 bytes each."""
+
+MAX_THRESHOLD_BITS = 4_000
+"""Of either part of a threshold: files hold it in digits. Those of a float64 have at most 1,075."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +147,73 @@ class Layer:
         return replace(self, weights=weights, before=replace(self.before, offset=_sum(shift, self.before.offset)))
 
 
+@dataclass(frozen=True)
+class Single:
+    """How the single output y of a model is read: class 1 if y > threshold, else class 0.
+
+    threshold None: y is a number, and there are no classes (regression).
+    The network of such a model has two outputs, the constant threshold (0 without classes) and y. So the lead of class
+    1 is y - threshold, the first largest logit is that of class 0 where y <= threshold, y = threshold is a tie, and the
+    bound of the one margin is a Lipschitz bound of y: all the mathematics is that of two classes.
+    """
+
+    threshold: Fraction | None = Fraction(0)
+
+    def __post_init__(self) -> None:
+        x = self.constant
+        if max(x.numerator.bit_length(), x.denominator.bit_length()) > MAX_THRESHOLD_BITS:
+            raise InputError(f"a threshold whose parts have more than {MAX_THRESHOLD_BITS} bits")
+
+    @property
+    def constant(self) -> Fraction:
+        """The output beside y."""
+        return Fraction(0) if self.threshold is None else self.threshold
+
+    @property
+    def text(self) -> str:
+        """As files hold it, and `of_text` reads it."""
+        return "regression" if self.threshold is None else format_exact(self.threshold)
+
+    @staticmethod
+    def of_text(text: str) -> Single:
+        with about("how a single output is read"):
+            return Single(None if text == "regression" else parse_rational(text))
+
+    def __str__(self) -> str:
+        if self.threshold is None:
+            return "none, the single output is a number (regression)"
+        return f"class 1 if the single output y > {shortest_exact(self.threshold)}, else class 0"
+
+
+def read_single(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], Single | None]:
+    """Layers with a single output as those of two, the threshold 0 and it; others as they are."""
+    biases = layers[-1].bias if layers else None
+    if not layers or layers[-1].weights.shape[0] != 1 or (biases is not None and biases.shape != (1, 1)):
+        return layers, None
+    return (*layers[:-1], _beside(Fraction(0), layers[-1])), Single()
+
+
+def _beside(constant: Fraction, layer: Layer) -> Layer:
+    """A layer with a single output, with that constant before it: weights of zeros, and a bias."""
+    bias = layer.bias
+    if bias is not None or constant:
+        own = Fraction(0) if bias is None else bias[0, 0]
+        bias = RationalMatrix.from_fractions([[constant], [own]])
+    return replace(layer, weights=_arranged(layer.weights, lambda x: np.vstack([np.zeros_like(x), x])), bias=bias)
+
+
+def _without_first(rows: RationalMatrix) -> RationalMatrix:
+    return _arranged(rows, lambda x: x[1:])
+
+
+def _arranged(matrix: RationalMatrix, arrange: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> RationalMatrix:
+    """With its rows arranged anew. Floats stay floats: as integers they would take many times the memory."""
+    floats = matrix.as_floats()
+    if floats is not None:
+        return RationalMatrix.from_floats(arrange(floats))
+    return RationalMatrix(arrange(matrix.numerators), matrix.denominator)
+
+
 def _sum(x: RationalMatrix, y: RationalMatrix | None) -> RationalMatrix:
     if y is None:
         return x
@@ -156,10 +239,12 @@ class Network:
     `entrance` comes between them, if the factors of the normalisation are not known exactly.
     shape: of an input, if the model says it. folded: what the model does besides and is in the layers here, for people.
     The numbers of such layers are not those of the file, and a program in floats computes something else.
+    single: how the output of a model with a single one is read; None if there is one for each class.
 
     Invariants, checked on construction: the columns of each layer are the rows of the one before; biases have one entry
     per row; every layer but the last has an activation, the last has none and no shrinkage; at least two outputs;
-    distances are measured in a normalised space only if there is a normalisation.
+    distances are measured in a normalised space only if there is a normalisation; with `single` there are two outputs,
+    the first of them the constant that it says.
     """
 
     layers: tuple[Layer, ...]
@@ -168,6 +253,7 @@ class Network:
     eps_space: EpsSpace = "input"
     shape: tuple[int, ...] | None = None
     folded: tuple[str, ...] = ()
+    single: Single | None = None
 
     def __post_init__(self) -> None:
         if not self.layers:
@@ -200,6 +286,15 @@ class Network:
             raise InputError(f"the model has {self.outputs} outputs; margins are computed for at most {MAX_CLASSES}")
         if self.outputs < 2:
             raise InputError("the model has a single output: there is no other class to be told apart from")
+        if self.single is not None and not self._is_single(self.single):
+            raise InputError("of a model with a single output the first of two must be the threshold, a constant")
+
+    def _is_single(self, single: Single) -> bool:
+        last = self.layers[-1]
+        constant = Fraction(0) if last.bias is None else last.bias[0, 0]
+        floats = last.weights.as_floats()
+        first = (last.weights.numerators if floats is None else floats)[0]
+        return self.outputs == 2 and not first.any() and constant == single.constant
 
     @property
     def inputs(self) -> int:
@@ -208,6 +303,15 @@ class Network:
     @property
     def outputs(self) -> int:
         return self.layers[-1].weights.shape[0]
+
+    @property
+    def model_layers(self) -> tuple[Layer, ...]:
+        """The layers as the model has them: of a single output without the constant beside it."""
+        if self.single is None:
+            return self.layers
+        *before, last = self.layers
+        bias = None if last.bias is None else _without_first(last.bias)
+        return (*before, replace(last, weights=_without_first(last.weights), bias=bias))
 
     @property
     def activations(self) -> tuple[str | None, ...]:
@@ -280,9 +384,30 @@ class Network:
         if normalisation.is_identity:
             return self
         made = replace(self, normalisation=normalisation, eps_space="normalised")
-        if [source.name for source in self.sources] == [IN_MEMORY]:
-            return replace(made, sources=(Source(IN_MEMORY, made.content),))
-        return made
+        return made._identified()
+
+    def deciding(self, threshold: object = None, *, regression: bool = False) -> Network:
+        """The model with its single output read as is said: by that threshold, or without classes. Or as it is.
+
+        threshold: as `rational.as_fraction` reads it. Raises: InputError if there are several outputs.
+        """
+        if threshold is None and not regression:
+            return self
+        if threshold is not None and regression:
+            raise UsageError("a threshold makes classes, and regression has none: give one or the other")
+        if self.single is None:
+            what = "regression" if regression else "a threshold"
+            raise InputError(f"{what} is for a model with a single output, and this one has {self.outputs}")
+        with about("the threshold"):
+            single = Single(None if regression else as_fraction(threshold))
+        *before, last = self.model_layers
+        return replace(self, layers=(*before, _beside(single.constant, last)), single=single)._identified()
+
+    def _identified(self) -> Network:
+        """What came from no file is identified by its content."""
+        if [source.name for source in self.sources] != [IN_MEMORY]:
+            return self
+        return replace(self, sources=(Source(IN_MEMORY, self.content),))
 
     def _per_input(self, values: list[Fraction]) -> list[Fraction]:
         """One number for each channel of an image becomes one for each input.
@@ -312,11 +437,13 @@ class Network:
         functions = [activation(x) for x in between] if listed else [activation(str(between))] * last
         if len(functions) != last:
             raise InputError(f"{last + 1} layers, but {len(functions)} activations: there must be one between any two")
-        layers = tuple(
-            Layer(w, biases[i] if biases is not None else None, functions[i] if i < last else None)
-            for i, w in enumerate(weights)
+        layers, single = read_single(
+            tuple(
+                Layer(w, biases[i] if biases is not None else None, functions[i] if i < last else None)
+                for i, w in enumerate(weights)
+            )
         )
-        return Network(layers, tuple(sources) or (Source(IN_MEMORY, _content(layers)),))
+        return Network(layers, tuple(sources) or (Source(IN_MEMORY, _content(layers)),), single=single)
 
     @staticmethod
     def from_arrays(
@@ -327,6 +454,8 @@ class Network:
         mean: object = None,
         std: object = None,
         eps_space: str = "input",
+        threshold: object = None,
+        regression: bool = False,
     ) -> Network:
         """From numpy arrays or lists of rows (outputs x inputs), each entry taken at its exact value.
 
@@ -334,6 +463,8 @@ class Network:
             between: the activation between all layers, or a list of them.
             mean, std: an input x is taken to (x - mean)/std first: a number for all entries, or one for each.
             eps_space: where distances are measured: in the space of the ``input``, or the ``normalised`` one.
+            threshold: of a single output y, which is class 1 if y > threshold, else class 0 (0 if not said).
+            regression: a single output is a number, without classes: for bounds of its Lipschitz constant.
         """
         made = Network.of(
             [exact_matrix(w, f"the weights of layer {i}") for i, w in enumerate(weights)],
@@ -342,6 +473,7 @@ class Network:
             else [None if b is None else exact_bias(b, f"the bias of layer {i}") for i, b in enumerate(biases)],
             between=between,
         )
+        made = made.deciding(threshold, regression=regression)
         return made.after(mean, std).measured_in(check_eps_space(eps_space))
 
 

@@ -20,7 +20,7 @@ _ACTIVATIONS = (
 )
 
 
-_NUMBERS = ("--eps", "--input-scale", "--input-norm", "--mean", "--std")
+_NUMBERS = ("--eps", "--input-scale", "--input-norm", "--mean", "--std", "--threshold")
 
 
 def parsed(words: Sequence[str]) -> argparse.Namespace:
@@ -174,6 +174,12 @@ def _parser() -> argparse.ArgumentParser:
     audit = commands.add_parser("audit", help="check a bounds file against its model with exact rationals")
     audit.add_argument("bounds", type=Path, metavar="BOUNDS", help="the bounds file")
     audit.add_argument("--model", type=Path, required=True, metavar="MODEL", help="the model that it is of")
+    audit.add_argument(
+        "--budget",
+        type=_natural,
+        metavar="SECONDS",
+        help="refuse what is estimated to take longer (default: 60, or twice what the model's default bounds take)",
+    )
     _add_model_options(audit)
     audit.set_defaults(command="audit")
 
@@ -226,7 +232,18 @@ def _add_model_options(parser: argparse.ArgumentParser, *, eps_space: bool = Tru
     group.add_argument(
         "--strip-softmax",
         action="store_true",
-        help="leave out a softmax at the end: margins live on the logits before it",
+        help="leave out a softmax or a sigmoid at the end: margins live on the logits before it",
+    )
+    single = group.add_mutually_exclusive_group()
+    single.add_argument(
+        "--threshold",
+        metavar="T",
+        help="of a single output y: class 1 if y > T, else class 0 (default 0; on the logit, if a sigmoid is stripped)",
+    )
+    single.add_argument(
+        "--regression",
+        action="store_true",
+        help="a single output is a number without classes: bounds of its Lipschitz constant, nothing to certify",
     )
     for name in ("mean", "std"):
         group.add_argument(
@@ -265,7 +282,8 @@ def _add_outputs(parser: argparse.ArgumentParser, *, optional: bool = False) -> 
         type=Path,
         nargs=count,
         metavar="OUTPUTS",
-        help="logits: .npy, .parquet, .csv, or lines 'y0,y1,… eps' with their own radius",
+        help="logits: .npy, .parquet, .csv, or lines 'y0,y1,… eps' with their own radius; one column for a single "
+        "output",
     )
     _add_dtype(parser)
 
@@ -315,7 +333,8 @@ def check_sources(arguments: argparse.Namespace) -> None:
     if arguments.local:
         raise UsageError("--local looks at inputs: say --model MODEL --inputs FILE in the place of OUTPUTS")
     if arguments.deployed == "real":
-        for name in ("model", "biases", "activation", "layers", "strip_softmax", "mean", "std"):
+        names = ("model", "biases", "activation", "layers", "strip_softmax", "threshold", "regression", "mean", "std")
+        for name in names:
             if getattr(arguments, name) not in (None, False):
                 raise UsageError(f"--{name.replace('_', '-')} goes with --inputs, or with --deployed FORMAT")
         if known:

@@ -23,6 +23,7 @@ Two consequences for whoever writes a backend:
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Protocol, Self, TypeVar
 
@@ -30,9 +31,10 @@ import numpy as np
 import numpy.typing as npt
 
 from intervalcert.errors import UndecidedError
+from intervalcert.pairs import Dyadics
 from intervalcert.rational import RationalMatrix
 
-__all__ = ["Backend", "Floats", "Indices", "Matrix", "S", "Scalar", "Truth"]
+__all__ = ["Backend", "Floats", "Indices", "Matrix", "S", "Scalar", "Truth", "Vector", "is_wider"]
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]
@@ -89,6 +91,38 @@ class Scalar(Protocol):
 S = TypeVar("S", bound=Scalar)
 
 
+def is_wider(x: Scalar, bits: int) -> bool:
+    """Whether the set is more than a point, and more than 2^-bits of its size separates its ends."""
+    lower, upper = x.lower(), x.upper()
+    return (upper - lower) * (1 << bits) > max(abs(lower), abs(upper))
+
+
+class Vector(Protocol[S]):
+    """Sets of reals, one after another: what is done alike with many pairs of classes. Immutable.
+
+    Every operation obeys the law, place by place.
+    """
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: int, /) -> S: ...
+
+    def times(self, factor: S, /) -> Self:
+        """Each times `factor`."""
+
+    def roots(self, backend: Backend[S], /) -> Self:
+        """`Backend.sqrt_upper` of each."""
+
+    def replaced(self, entries: Mapping[int, S], /) -> Self:
+        """The same with other sets at some places."""
+
+    def blunt(self, bits: int, /) -> Sequence[int]:
+        """The places of the sets that are wider than 2^-bits of their size (`is_wider`), or near that."""
+
+    def upper(self, bits: int, /) -> Dyadics:
+        """Guarantees: each at least every member, rounded up to a mantissa of `bits` bits as by `rational.round_up`."""
+
+
 class Matrix(Protocol[S]):
     """A set of real matrices of one shape. Immutable. Every operation obeys the law."""
 
@@ -125,6 +159,12 @@ class Matrix(Protocol[S]):
 
     def frobenius_squared(self) -> S:
         """The sum of the squares of all entries."""
+
+    def distances_squared(self, metric: Self | None = None, /) -> Vector[S]:
+        """(x - y)ᵀ·P·(x - y) for all pairs of rows x, y, with P = `metric`, or the identity without one.
+
+        In the order of `pairs.PairMatrix`: (0, 1), (0, 2), (1, 2), (0, 3), … What pairs have in common is done once.
+        """
 
     def is_zero(self) -> Truth:
         """Whether all entries are zero."""

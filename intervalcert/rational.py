@@ -44,6 +44,7 @@ __all__ = [
     "decimal_upper",
     "dyadic_value",
     "exact_integers",
+    "float_at_least",
     "float_below",
     "float_enclosure",
     "format_exact",
@@ -68,8 +69,9 @@ MAX_DIGITS = 1_500
 MAX_EXPONENT = 1_000
 """Largest decimal exponent in a file, either sign. float64 needs 324."""
 
-MAX_BINARY_EXPONENT = 50_000
-"""Largest binary exponent of an ``m*2^e`` in a bounds file; a product of many extreme layers needs it."""
+MAX_BINARY_EXPONENT = 20_000
+"""Largest binary exponent of an ``m*2^e`` in a bounds file. Layers that scale by 2^±60 each, which no float32 network
+does for long, make a hundred of them 2^±6000, and squares 2^±12000; six layers of 10^±1000, 2^±19932."""
 
 MAX_MATRIX_BITS = 2**32
 """What the numerators of one matrix of decimals may take: half a gigabyte."""
@@ -293,15 +295,17 @@ def float_below(x: Fraction) -> float:
 
 def float_enclosure(lower: Fraction, upper: Fraction) -> tuple[float, float]:
     """The greatest float64 <= lower, and the least >= upper; infinite where there is none."""
-    return -_float_at_least(-lower), _float_at_least(upper)
+    return -float_at_least(-lower.numerator, lower.denominator), float_at_least(upper.numerator, upper.denominator)
 
 
-def _float_at_least(x: Fraction) -> float:
+def float_at_least(top: int, bottom: int) -> float:
+    """The least float64 >= top/bottom; infinite if there is none. Requires: bottom >= 1."""
     try:
-        nearest = x.numerator / x.denominator  # correctly rounded, also for huge integers
+        nearest = top / bottom  # correctly rounded, also for huge integers
     except OverflowError:
-        return math.inf if x > 0 else -sys.float_info.max
-    return nearest if nearest >= x else math.nextafter(nearest, math.inf)
+        return math.inf if top > 0 else -sys.float_info.max
+    over, under = nearest.as_integer_ratio()
+    return nearest if over * bottom >= top * under else math.nextafter(nearest, math.inf)
 
 
 def decimal_upper(x: Fraction, digits: int = 17) -> str:
@@ -360,6 +364,12 @@ class RationalVector:
 
     def __len__(self) -> int:
         return len(self.numerators)
+
+    def with_first(self, constant: Fraction) -> RationalVector:
+        """That number, and then these."""
+        unit = constant.denominator
+        first, others = constant.numerator * self.denominator, (x * unit for x in self.numerators)
+        return RationalVector((first, *others), unit * self.denominator)
 
     @staticmethod
     def from_decimals(items: Sequence[tuple[int, int]]) -> RationalVector:

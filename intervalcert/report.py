@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 
+import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from intervalcert.artifacts import Bounds
+from intervalcert.artifacts import MOST_READ, Bounds
 from intervalcert.auditing import AuditReport
 from intervalcert.batch import Summary
-from intervalcert.network import EpsSpace, Layer, Network
+from intervalcert.lipschitz import Margins
+from intervalcert.network import EpsSpace, Layer, Network, Single
+from intervalcert.protocol import Floats
 from intervalcert.rational import decimal_lower, decimal_upper, parse_rational, sqrt_upper
 
 __all__ = [
@@ -27,9 +30,6 @@ __all__ = [
     "print_data",
     "summary_table",
 ]
-
-_MOST_CLASSES = 16
-"""A margin matrix of more classes is summed up in a line instead."""
 
 
 _MARGINS = {
@@ -73,11 +73,13 @@ def bounds_tables(bounds: Bounds) -> Group:
     for name in titles:
         is_text = name in {"activation", "method", "computed by"}
         layers.add_column(name, justify="left" if is_text else "right", no_wrap=True)
+    rows = [layer.shape[0] for layer in bounds.layers]
+    rows[-1] -= bounds.single is not None  # the threshold is no output of the model
     for index, (layer, activation) in enumerate(zip(bounds.layers, bounds.activations, strict=True)):
         layers.add_row(
             str(index),
-            f"{layer.shape[0]} x {layer.shape[1]}",
-            _activation_text(activation),
+            f"{rows[index]} x {layer.shape[1]}",
+            _activation_text(activation, bounds.single),
             decimal_lower(layer.lower, 10),
             decimal_upper(layer.upper, 10),
             excess_text(layer.upper, layer.lower),
@@ -87,7 +89,12 @@ def bounds_tables(bounds: Bounds) -> Group:
         )
     notes = [f"layer {i}: {reason}" for i, layer in enumerate(bounds.layers) for reason in layer.refused]
     notes += [f"margins: {reason}" for reason in bounds.margins.refused]
-    parts: list[RenderableType] = [layers, _margins(bounds.margins.matrix)]
+    parts: list[RenderableType] = [layers]
+    if bounds.single is None:
+        parts.append(_margins(bounds.margins))
+    else:
+        parts.append(Text(f"Lipschitz bound of the output: {decimal_upper(bounds.margins.matrix[0][1], 10)}"))
+        parts.append(Text(f"Classes: {bounds.single}"))
     if notes:
         parts.append(Text("Recomputed because:\n  " + "\n  ".join(notes)))
     names, method = ", ".join(source.name for source in bounds.sources), bounds.method
@@ -96,10 +103,10 @@ def bounds_tables(bounds: Bounds) -> Group:
     return Group(*parts)
 
 
-def _activation_text(name: str | None) -> str:
+def _activation_text(name: str | None, single: Single | None) -> str:
     """Its name; beside a long fraction the decimal that people know it by."""
     if name is None:
-        return "(logits)"
+        return "(logits)" if single is None or single.threshold is not None else "(output)"
     kind, _, parameters = name.partition(":")
     if "/" not in parameters or len(parameters) < 10:
         return name
@@ -112,13 +119,17 @@ def _slope(sigma: Fraction) -> str:
     return decimal_upper(sqrt_upper(sigma, 64), 6)
 
 
-def _margins(matrix: Sequence[Sequence[Fraction]]) -> RenderableType:
-    classes = len(matrix)
-    pairs = [(matrix[i][j], i, j) for j in range(classes) for i in range(j)]
-    if classes > _MOST_CLASSES:
-        (least, i, j), (most, k, m) = min(pairs), max(pairs)
+def _margins(margins: Margins) -> RenderableType:
+    """A table; of many classes a line instead."""
+    matrix, classes = margins.matrix, len(margins.matrix)
+    if classes > MOST_READ:
+        upper, lower = np.tril_indices(classes, -1)
+        floats = margins.rounded_up[upper, lower]
+        # Rounding is monotone: the least and the largest are among those whose floats are.
+        some = [(matrix[lower[k]][upper[k]], int(lower[k]), int(upper[k])) for k in _ends(floats)]
+        (least, i, j), (most, k, m) = min(some), max(some)
         return Text(
-            f"Margin Lipschitz bounds of {len(pairs)} pairs of classes: from {decimal_upper(least, 6)} ({i}, {j}) "
+            f"Margin Lipschitz bounds of {len(floats)} pairs of classes: from {decimal_upper(least, 6)} ({i}, {j}) "
             f"to {decimal_upper(most, 6)} ({k}, {m})"
         )
     table = Table(title="Margin Lipschitz bound of each pair of classes", title_justify="left")
@@ -128,6 +139,10 @@ def _margins(matrix: Sequence[Sequence[Fraction]]) -> RenderableType:
     for i, row in enumerate(matrix):
         table.add_row(str(i), *("·" if i == j else decimal_upper(x, 5) for j, x in enumerate(row)))
     return table
+
+
+def _ends(floats: Floats) -> list[int]:
+    return np.flatnonzero((floats == floats.min()) | (floats == floats.max())).tolist()
 
 
 def distance_text(space: str) -> str:
@@ -149,6 +164,8 @@ def summary_table(summary: Summary, eps: str, semantics: str, eps_space: str, *,
     if given_logits:
         how = "given logits are taken as exact" if semantics == "real" else "given logits may be the program's own"
     table.add_row("semantics", semantics, how)
+    if summary.single is not None:
+        table.add_row("classes", "", str(summary.single))
     table.add_row("decided exactly", str(summary.exactly), "too close for the filter")
     return table
 
@@ -160,18 +177,18 @@ def network_tables(network: Network, space: EpsSpace) -> Group:
     for name in ("layer", "outputs", "inputs", "bias", "activation", "slopes", "numbers"):
         texts = name in {"bias", "activation", "slopes"}
         layers.add_column(name, justify="left" if texts else "right", no_wrap=True)
-    for index, layer in enumerate(network.layers):
+    for index, layer in enumerate(network.model_layers):
         (outputs, inputs), count = layer.weights.shape, layer.parameters
         bias = "yes" if layer.columns else "no"
-        name = _activation_text(network.activations[index])
+        name = _activation_text(network.activations[index], network.single)
         layers.add_row(str(index), str(outputs), str(inputs), bias, name, _slopes_text(layer), f"{count:,}")
     facts = Table(show_header=False, box=None)
     shape = "" if network.shape is None else f" of the shape {' x '.join(map(str, network.shape))}"
     facts.add_row("input", f"{network.inputs} numbers{shape}")
     facts.add_row("normalisation", _normalisation_text(network))
     facts.add_row("eps", f"{distance_text(space)} ({space} space)")
-    facts.add_row("classes", str(network.outputs))
-    facts.add_row("parameters", f"{sum(layer.parameters for layer in network.layers):,}")
+    facts.add_row("classes", str(network.single or network.outputs))
+    facts.add_row("parameters", f"{sum(layer.parameters for layer in network.model_layers):,}")
     if network.folded:
         facts.add_row("folded in", ", ".join(network.folded))
     if not network.is_exact:

@@ -58,7 +58,14 @@ def _ends(
     if least_factor == 1:
         return least, most, denominator
     p, q = least_factor.numerator, least_factor.denominator
-    return least * np.where(least > 0, p, q), most * np.where(most < 0, p, q), denominator * q
+    return least * _either(least > 0, p, q), most * _either(most < 0, p, q), denominator * q
+
+
+def _either(where: Bools, one: int, other: int) -> IntegerArray:
+    """One integer or the other, of any size: numpy would take the plain numbers for machine words."""
+    made = np.full(len(where), other, dtype=object)
+    made[where.astype(bool)] = one
+    return made
 
 
 def _parts(distance: IntegerArray, unit: int, reach: IntegerArray, over: int) -> IntegerArray:

@@ -7,6 +7,8 @@ from pathlib import Path
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
+os.environ["INTERVALCERT_RAISE_FAULTS"] = "1"  # a fault in an attempt is counted elsewhere; here it is raised
+
 import pytest
 from hypothesis import HealthCheck, settings
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from intervalcert import InputError, Network, compute_bounds, load_bounds, load_model, save_bounds
+from intervalcert import InputError, Network, audit, compute_bounds, load_bounds, load_model, save_bounds
 from intervalcert.artifacts import FORMAT_VERSION
 from intervalcert.files import atomic_writer
 from intervalcert.rational import parse_rational
@@ -113,7 +113,7 @@ def test_the_file_says_everything(tmp_path, backend):
     network = load_model(path, activation="tanh")
     _, data = saved(tmp_path, network, backend, 3, prec=80)
     assert data["format"] == "intervalcert bounds"
-    assert data["version"] == FORMAT_VERSION == 4
+    assert data["version"] == FORMAT_VERSION == 5
     assert data["semantics"] == "real"
     assert data["eps_space"] == "input"
     assert data["model"] == [{"name": "model.txt", "sha256": network.sources[0].sha256}]
@@ -143,8 +143,8 @@ def test_the_file_says_everything(tmp_path, backend):
     assert set(data["layers"][0]["sigma"]) == {"exact", "decimal"}
     assert data["layers"][1]["sigma"] is None, "there is no activation after it"
     assert data["margins"]["multipliers"] == []
-    assert [len(row) for row in data["margins"]["exact"]] == [3, 3, 3]
-    assert [len(row) for row in data["margins"]["decimal"]] == [3, 3, 3]
+    assert [len(row.split()) for row in data["margins"]["exact"]] == [0, 1, 2], "each pair once"
+    assert [len(row.split()) for row in data["margins"]["decimal"]] == [0, 1, 2]
 
 
 def test_biases_are_recorded_beside_the_model(tmp_path):
@@ -160,7 +160,7 @@ def pairs_of(data):
         yield layer["lower"]["exact"], layer["lower"]["decimal"], -1
         yield layer["upper"]["exact"], layer["upper"]["decimal"], +1
     for exact, decimal in zip(data["margins"]["exact"], data["margins"]["decimal"], strict=True):
-        for e, d in zip(exact, decimal, strict=True):
+        for e, d in zip(exact.split(), decimal.split(), strict=True):
             yield e, d, +1
 
 
@@ -190,8 +190,8 @@ def test_exact_strings_are_the_bounds(tmp_path):
         assert independent_value(item["upper"]["exact"]) == layer.upper
         assert independent_value(item["lower"]["exact"]) == layer.lower
         assert layer.lower <= layer.upper
-    for row, items in zip(bounds.margins.matrix, data["margins"]["exact"], strict=True):
-        assert [independent_value(item) for item in items] == list(row)
+    for j, (row, items) in enumerate(zip(bounds.margins.matrix, data["margins"]["exact"], strict=True)):
+        assert [independent_value(item) for item in items.split()] == list(row)[:j]
 
 
 @pytest.mark.parametrize("name", ["small", "tiny", "huge"])
@@ -317,17 +317,54 @@ def test_a_link_stays_a_link(tmp_path):
     assert load_bounds(target).classes == 3
 
 
-def test_a_file_of_version_1_is_still_read(tmp_path):
-    """It knew Gram iteration alone, and did not say so."""
-    network = Network.from_arrays([np.array([[1.0, 2.0], [3.0, 4.0]]), np.eye(2)])
-    bounds, data = saved(tmp_path, network)
-    data["version"] = 1
-    for layer in data["layers"]:
-        del layer["method"]
-    (tmp_path / "old.json").write_text(json.dumps(data))
-    assert load_bounds(tmp_path / "old.json").layers == bounds.layers
-    assert load_bounds(tmp_path / "old.json").margins.matrix == bounds.margins.matrix
-    data["version"] = 2
-    (tmp_path / "damaged.json").write_text(json.dumps(data))
-    with pytest.raises(InputError, match="method"):
-        load_bounds(tmp_path / "damaged.json")
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_an_older_file_is_refused(tmp_path, version):
+    """It says what to do."""
+    _, data = saved(tmp_path, small())
+    (tmp_path / "old.json").write_text(json.dumps(data | {"version": version}))
+    with pytest.raises(InputError, match=rf"old\.json.*version {version}.*compute the bounds anew"):
+        load_bounds(tmp_path / "old.json")
+
+
+# -- many classes ----------------------------------------------------------------------------------------------------
+
+
+def many(classes=40):
+    rng = np.random.default_rng(classes)
+    return Network.from_arrays([rng.standard_normal((6, 5)), rng.standard_normal((classes, 6))])
+
+
+@pytest.mark.parametrize("classes", [16, 17, 40])
+def test_many_classes_are_read_back_and_confirmed(tmp_path, classes):
+    """Beyond 16 a hash takes the place of the decimals, which nobody would read."""
+    network = many(classes)
+    bounds, data = saved(tmp_path, network, "float64", "auto")
+    assert load_bounds(tmp_path / "bounds.json") == bounds
+    assert ("decimal" in data["margins"]) == (classes <= 16)
+    assert ("sha256" in data["margins"]) == (classes > 16)
+    assert audit(load_bounds(tmp_path / "bounds.json"), network).confirmed
+
+
+def test_a_damaged_margin_of_many_classes_is_refused(tmp_path):
+    """Every digit of one row changed in turn, two numbers exchanged, a hash of another kind."""
+    _, data = saved(tmp_path, many(20), "float64", "auto")
+    rows = data["margins"]["exact"]
+    damaged = [rows[3][:k] + str((int(c) + 2) % 10) + rows[3][k + 1 :] for k, c in enumerate(rows[3]) if c.isdigit()]
+    damaged.append(" ".join(reversed(rows[3].split())))
+    assert len(damaged) > 40
+    path = tmp_path / "damaged.json"
+    for row in damaged:
+        path.write_text(json.dumps(data | {"margins": data["margins"] | {"exact": [*rows[:3], row, *rows[4:]]}}))
+        with pytest.raises(InputError):
+            load_bounds(path)
+    for digest in ("", "0" * 64, None, data["margins"]["sha256"].upper()):
+        path.write_text(json.dumps(data | {"margins": data["margins"] | {"sha256": digest}}))
+        with pytest.raises(InputError):
+            load_bounds(path)
+
+
+def test_a_pair_of_classes_takes_little_room_in_a_file(tmp_path):
+    """A thousand classes have half a million of them."""
+    _, data = saved(tmp_path, many(100), "float64", "auto")
+    assert len("".join(data["margins"]["exact"])) < 25 * 100 * 99 / 2
+    assert (tmp_path / "bounds.json").stat().st_size < 30 * 100 * 99 / 2

@@ -1,18 +1,22 @@
 """The audit confirms what is true, names what is not, and does not compare the bounds of one model with another."""
 
 import json
+import re
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
+from bounds_files import set_margin
 
-from intervalcert import InputError, Network, audit, compute_bounds, load_bounds, load_model, save_bounds
+from intervalcert import InputError, Network, audit, auditing, cli, compute_bounds, load_bounds, load_model, save_bounds
+from intervalcert.auditing import audit_seconds
 from intervalcert.cli import main
 from intervalcert.guesses import Guess
 from intervalcert.lipschitz import CHAIN_SLACK
-from intervalcert.rational import RationalMatrix, decimal_lower, decimal_upper, format_exact
+from intervalcert.loaders import save_model
+from intervalcert.rational import RationalMatrix, decimal_lower, decimal_upper, format_exact, round_down
 
 MODEL = "[[1.0,2.0],[3.0,4.1]],[[0.5,0.25,-1],[1,1.3,2]]"
 TINY = Fraction(1, 2**60)
@@ -125,6 +129,11 @@ def with_margin(bounds, i, j, value):
     return replace(bounds, margins=replace(bounds.margins, matrix=tuple(map(tuple, matrix))))
 
 
+def unslacked(margin):
+    """A dyadic a little below what the audit finds."""
+    return round_down(margin * (1 - TINY) / SLACKED, 100)
+
+
 TAMPERED = {
     "upper of layer 0": (lambda b: with_layer(b, 0, upper=b.layers[0].upper * (1 - TINY)), "layer 0, upper"),
     "upper of layer 1": (lambda b: with_layer(b, 1, upper=b.layers[1].upper * (1 - TINY)), "layer 1, upper"),
@@ -133,8 +142,8 @@ TAMPERED = {
         "layer 1, lower",
     ),
     # What a chain gives is published with a slack: the rest is what the audit finds.
-    "margin 0,1": (lambda b: with_margin(b, 0, 1, b.margins.matrix[0][1] * (1 - TINY) / SLACKED), "margin 0,1"),
-    "margin 1,2": (lambda b: with_margin(b, 1, 2, b.margins.matrix[1][2] * (1 - TINY) / SLACKED), "margin 1,2"),
+    "margin 0,1": (lambda b: with_margin(b, 0, 1, unslacked(b.margins.matrix[0][1])), "margin 0,1"),
+    "margin 1,2": (lambda b: with_margin(b, 1, 2, unslacked(b.margins.matrix[1][2])), "margin 1,2"),
     "margin zero": (lambda b: with_margin(b, 0, 2, Fraction(0)), "margin 0,2"),
 }
 
@@ -171,9 +180,7 @@ def test_an_edited_file_is_named(files, capsys):
     """With a text editor rather than through the package: one digit of one margin, and its decimal."""
     data = json.loads(Path("bounds.json").read_text())
     value = files.margins.matrix[0][2] / 2
-    for i, j in ((0, 2), (2, 0)):
-        data["margins"]["exact"][i][j] = format_exact(value)
-        data["margins"]["decimal"][i][j] = decimal_upper(value)
+    set_margin(data, 0, 2, format_exact(value), decimal_upper(value))
     Path("edited.json").write_text(json.dumps(data))
     code, _, err = audited(capsys, "edited.json", "--model", "model.txt")
     assert code == 4
@@ -204,6 +211,95 @@ def test_a_lower_bound_above_its_upper_bound_does_not_load(files):
     Path("edited.json").write_text(json.dumps(data))
     with pytest.raises(InputError, match="contradicts itself"):
         load_bounds("edited.json")
+
+
+# -- what a file may ask for -----------------------------------------------------------------------------------------
+
+
+def dear_bounds():
+    """A file of a few kilobytes: forty steps with 4096 bits on two layers of 64 neurons take minutes."""
+    rng = np.random.default_rng(1)
+    network = Network.from_arrays([rng.standard_normal(shape).astype(np.float32) for shape in ((64, 64), (10, 64))])
+    honest = compute_bounds(network, "float64")
+    layers = tuple(replace(layer, method="gram", iterations=40) for layer in honest.layers)
+    return network, replace(honest, layers=layers, method=replace(honest.method, prec=4096))
+
+
+def test_bounds_that_would_take_hours_to_check_are_refused_at_once():
+    network, bounds = dear_bounds()
+    with pytest.raises(InputError, match=r"about \d+ minutes.*4096 bits.*40 iterations.*60 s.*--budget \d+"):
+        audit(bounds, network)
+
+
+def test_the_command_refuses_them_too(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    network, bounds = dear_bounds()
+    save_model(network, "model.npz")
+    same = load_model("model.npz")
+    save_bounds(replace(bounds, sources=same.sources, network=same.content), "dear.json")
+    assert Path("dear.json").stat().st_size < 8192
+    assert "--budget" in refused(capsys, "dear.json", "--model", "model.npz")
+
+
+def test_a_budget_is_kept_and_can_be_changed(files, capsys):
+    """Of an honest file as of any other."""
+    assert "--budget" in refused(capsys, "bounds.json", "--model", "model.txt", "--budget", "0")
+    assert audited(capsys, "bounds.json", "--model", "model.txt", "--budget", "5")[0] == 0
+    with pytest.raises(InputError, match="budget"):
+        audit(files, load_model("model.txt"), budget=1e-9)
+    with pytest.raises(InputError, match="budget"):
+        audit(files, load_model("model.txt"), budget=float("nan"))
+    network, bounds = dear_bounds()
+    small = replace(bounds, layers=tuple(replace(layer, iterations=1) for layer in bounds.layers))
+    assert audit_seconds(small, network) < 60 < audit_seconds(bounds, network)
+    assert audit(small, network, budget=1e6).claims
+
+
+def test_a_long_audit_is_announced(files, capsys, monkeypatch):
+    monkeypatch.setattr(cli, "_LONG_AUDIT", 0.0)
+    code, _, err = audited(capsys, "bounds.json", "--model", "model.txt")
+    assert code == 0
+    assert re.fullmatch(r"checking bounds\.json with exact rationals takes about \S+ s\n", err)
+
+
+def test_a_large_model_needs_no_budget_for_its_default_bounds():
+    """They take longer than a minute, but no longer than the model itself asks for."""
+    rng = np.random.default_rng(2)
+    network = Network.from_arrays([rng.standard_normal(shape).astype(np.float32) for shape in ((4, 9), (3, 4))])
+    bounds = compute_bounds(network, "float64", method="cholesky")
+    costs = {"exact_seconds": lambda *_: 1000.0, "usual_seconds": lambda _: 600.0}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, cost in costs.items():
+            patch.setattr(auditing, name, cost)
+        assert audit(bounds, network).confirmed
+        patch.setattr(auditing, "usual_seconds", lambda _: 400.0)
+        with pytest.raises(InputError, match="budget"):
+            audit(bounds, network)
+
+
+def test_what_costs_more_is_estimated_to():
+    """More bits, more steps, a chain, a second one, weights of more bits, a layer without a factor."""
+    rng = np.random.default_rng(3)
+    shapes = ((30, 20), (10, 30))
+    network = Network.from_arrays([rng.standard_normal(shape).astype(np.float32) for shape in shapes])
+    bounds = compute_bounds(network, "float64", 5, margins="product")
+    least = audit_seconds(bounds, network)
+    layers = tuple(replace(layer, iterations=6) for layer in bounds.layers)
+    multipliers = ((Fraction(1),) * 30,)
+    dearer = [
+        replace(bounds, method=replace(bounds.method, prec=128)),
+        replace(bounds, layers=layers),
+        replace(bounds, method=replace(bounds.method, margins="chain")),
+    ]
+    assert all(audit_seconds(claim, network) > least for claim in dearer)
+    tuned = replace(dearer[2], margins=replace(bounds.margins, multipliers=multipliers))
+    assert audit_seconds(tuned, network) > audit_seconds(dearer[2], network)
+    long = Network.from_arrays([rng.standard_normal(shape) * 2.0 ** rng.integers(-500, 0, shape) for shape in shapes])
+    assert audit_seconds(bounds, long) > least
+    by_factor = replace(bounds, layers=tuple(replace(layer, method="cholesky") for layer in bounds.layers))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Guess, "factor", lambda *_: None)
+        assert audit_seconds(by_factor, network) > audit_seconds(bounds, network)
 
 
 # -- another model ---------------------------------------------------------------------------------------------------

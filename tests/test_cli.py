@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bounds_files import set_margin
 
 import intervalcert
 from intervalcert import load_bounds
@@ -122,7 +123,7 @@ def test_certify_json(work):
     found = certified(work, "--labels", "segments_labels.txt", "-o", "verdicts.csv")
     assert list(found) == [
         *("certified", "total", "eps", "accuracy", "vra", "decided_exactly"),
-        *("certified_locally", "semantics", "eps_space", "norm"),
+        *("certified_locally", "semantics", "eps_space", "norm", "threshold"),
     ]
     rows = list(csv.DictReader(io.StringIO((work / "verdicts.csv").read_text())))
     labels = [int(line) for line in (work / "segments_labels.txt").read_text().split()]
@@ -232,8 +233,7 @@ def test_audit_of_another_model_is_3_and_of_false_claims_4(work):
     assert (done.returncode, done.stdout) == (3, "")
     assert "another model" in done.stderr
     data = json.loads((work / "bounds.json").read_text())
-    for i, j in ((0, 1), (1, 0)):
-        data["margins"]["exact"][i][j], data["margins"]["decimal"][i][j] = "1*2^0", "1"
+    set_margin(data, 0, 1, "1*2^0", "1")
     (work / "false.json").write_text(json.dumps(data))
     done = run("audit", "false.json", "--model", "segments.txt", cwd=work)
     assert done.returncode == 4

@@ -48,8 +48,8 @@ from intervalcert.backends import backend_names, get_backend, ladder
 from intervalcert.backends.float64 import Float64Matrix
 from intervalcert.backends.generic import GenericMatrix
 from intervalcert.errors import UnboundedError
-from intervalcert.protocol import Truth
-from intervalcert.rational import RationalMatrix, sqrt_upper
+from intervalcert.protocol import Truth, is_wider
+from intervalcert.rational import RationalMatrix, round_up, sqrt_upper
 
 PRECISIONS = (16, 64)  # the coarsest that is allowed, where everything rounds; and the default
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
@@ -501,6 +501,94 @@ def test_sum_of_squares_of_points_is_tight(systems, data):
         found = system.matrix(data).frobenius_squared()
         allowed = 0 if system.of_points else exact * Fraction(2) ** (8 - system.backend.working_bits)
         assert found.upper() - found.lower() <= allowed, explain("a wide result of points", data=data, found=found)
+
+
+def distances(rows, metric=None):
+    """(x - y)ᵀP(x - y) of all pairs of rows, in the order of the protocol."""
+    found = []
+    for j, x in enumerate(rows):
+        for y in rows[:j]:
+            apart = minus([x], [y])
+            moved = apart if metric is None else product(apart, metric)
+            found.append(sum((a * b for a, b in zip(moved[0], apart[0], strict=True)), Fraction(0)))
+    return found
+
+
+def check_vector(system, found, expected, what, **operands):
+    assert len(found) == len(expected), explain(f"{what}: a wrong length", **operands)
+    for place, value in enumerate(expected):
+        check_scalar(system.backend, found[place], value, what, place=place, **operands)
+
+
+@given(
+    sets=st.tuples(st.integers(1, 5), st.integers(1, 4)).flatmap(
+        lambda sides: st.tuples(matrix_sets(sides), st.one_of(st.none(), matrix_sets((sides[1], sides[1]))))
+    )
+)
+def test_distances_of_rows(systems, sets):
+    a, metric = sets
+    expected = distances(a.point, None if metric is None else metric.point)
+    for system in systems:
+        found = a.on(system).distances_squared(None if metric is None else metric.on(system))
+        check_vector(system, found, expected, "distances_squared", a=a, metric=metric)
+
+
+@given(data=rational_matrices(kinds=("decimal", "integer", "gaussian", "rank one", "equal rows", "zero")))
+def test_distances_of_points_are_tight(systems, data):
+    """As a part of the squares of all rows: what is near zero by cancellation alone is no wider than that."""
+    rows = to_rows(data)
+    expected, size = distances(rows), sum_of_squares(rows)
+    for system in systems:
+        found = system.matrix(data).distances_squared()
+        allowed = 0 if system.of_points else size * Fraction(2) ** (10 - system.backend.working_bits)
+        wide = [place for place in range(len(expected)) if found[place].upper() - found[place].lower() > allowed]
+        assert wide == [], explain("a wide distance", data=data)
+
+
+@given(a=matrix_sets(), factor=segments(), seed=seeds(), bits=st.integers(1, 70))
+def test_what_is_done_with_vectors(systems, a, factor, seed, bits):
+    """Multiples, roots, ends rounded up, and other entries in some places; one after the other."""
+    random, squares = Random(seed), distances(a.point)
+    for system, point in pairs(systems, factor.points):
+        backend = system.backend
+        made, operands = a.on(system).distances_squared(), {"a": a, "factor": factor}
+        scaled = [x * point for x in squares]
+        multiple = made.times(factor.on(backend, point))
+        check_vector(system, multiple, scaled, "times", **operands)
+        roots = [sqrt_upper(x, backend.prec) for x in squares]
+        found = made.roots(backend)
+        check_vector(system, found, roots, "roots", **operands)
+        others = {place: random_fraction(random) for place in range(len(squares)) if random.random() < 0.5}
+        replaced = found.replaced({place: backend.scalar(x) for place, x in others.items()})
+        mixed = [others.get(place, x) for place, x in enumerate(roots)]
+        check_vector(system, replaced, mixed, "replaced", **operands)
+        check_vector(system, found, roots, "replaced changes the vector itself", **operands)
+        for vector, values in ((multiple, scaled), (replaced, mixed)):
+            upper = list(vector.upper(bits))
+            assert all(x >= round_up(y, bits) for x, y in zip(upper, values, strict=True)), explain("below", **operands)
+            fits = all(x == round_up(x, bits) for x in upper)
+            assert fits, explain("more bits than asked for", bits=bits, **operands)
+            blunt = set(vector.blunt(20))
+            for place in range(len(values)):
+                assert place in blunt or not is_wider(vector[place], 19), explain("a wide one is sharp", **operands)
+                assert place not in blunt or is_wider(vector[place], 21), explain("a sharp one is wide", **operands)
+
+
+def test_equal_rows_have_no_distance(systems):
+    """Not a small one: then everything after it is sharp, and a margin of 0 limits nothing."""
+    data = RationalMatrix.from_integers([[1, 5], [1, 5], [3, 7], [1, 5]], 4)
+    metric = RationalMatrix.from_integers([[2, 1], [1, 3]], 8)
+    for system in systems:
+        backend = system.backend
+        for found in (
+            system.matrix(data).distances_squared(),
+            system.matrix(data).distances_squared(system.matrix(metric)),
+        ):
+            for vector in (found, found.times(backend.scalar(Fraction(7))).roots(backend)):
+                assert [vector[k].upper() for k in (0, 3, 4)] == [0, 0, 0]
+                assert vector[1].lower() > 0
+                assert list(vector.blunt(20)) == []
+                assert [x == 0 for x in vector.upper(16)] == [True, False, False, True, True, False]
 
 
 @given(a=matrix_sets(), seed=seeds())

@@ -204,23 +204,6 @@ def test_bounds_are_of_the_network_not_of_the_file(tmp_path, capsys, change):
         assert "another network" in err
 
 
-def test_bounds_of_an_older_version_know_no_normalisation(tmp_path):
-    """They do not say of which network they are, only of which file."""
-    network = Network.from_arrays(WEIGHTS)
-    save_bounds(compute_bounds(network, "exact"), tmp_path / "b.json")
-    data = json.loads((tmp_path / "b.json").read_text())
-    data["version"] = 3
-    del data["network"]
-    (tmp_path / "old.json").write_text(json.dumps(data))
-    old = load_bounds(tmp_path / "old.json")
-    assert certify_inputs(network, [[1.0, 1.0]], 0, bounds=old).certified.shape == (1,)
-    normalised = replace(Network.from_arrays(WEIGHTS, std="1/2"), sources=network.sources)
-    with pytest.raises(InputError, match="older"):
-        save_bounds(old, tmp_path / "again.json")
-    with pytest.raises(InputError, match="older"):
-        certify_inputs(normalised, [[1.0, 1.0]], 0, bounds=old)
-
-
 @pytest.mark.parametrize("text", ["", "0" * 63, "G" * 64, 5, None])
 def test_the_hash_of_the_network_is_a_hash(tmp_path, text):
     save_bounds(compute_bounds(Network.from_arrays(WEIGHTS), "exact"), tmp_path / "b.json")

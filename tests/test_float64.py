@@ -102,6 +102,57 @@ def test_squares_of_balls_contain_those_of_their_members(kind, shape):
     assert off <= allowed
 
 
+def missed_distances(data, metric=None):
+    """Pairs of rows whose exact distance, squared, is not in the float64 enclosure."""
+    rows, unit = data.numerators, data.denominator**2
+    weights = np.identity(rows.shape[1], dtype=object) if metric is None else metric.numerators
+    unit *= 1 if metric is None else metric.denominator
+    ball = None if metric is None else BACKEND.matrix(metric)
+    found = BACKEND.matrix(data).distances_squared(ball)
+    missed = []
+    for place, (j, i) in enumerate(zip(*np.tril_indices(len(rows), -1), strict=True)):
+        apart = rows[j] - rows[i]
+        exact = Fraction(int(matmul(matmul(apart[None], weights), apart[:, None])[0, 0]), unit)
+        if not found[place].lower() <= exact <= found[place].upper():
+            missed.append((i, j))
+    return missed
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (9, 5), (12, 130)])
+@pytest.mark.parametrize("kind", ADVERSARIAL)
+def test_distances_respect_the_bound(kind, shape):
+    """With a metric and without, against exact integers."""
+    data, side = made(kind, shape), shape[1]
+    gaussian = np.random.default_rng(side).standard_normal((side, side))
+    assert missed_distances(data) == []
+    assert missed_distances(data, exact_matrix(gaussian @ gaussian.T, "a metric")) == []
+    assert missed_distances(data, made(kind, (side, side), 2)) == []
+
+
+NEAR = {
+    "a step apart": lambda rng: 1 + rng.integers(0, 2, (8, 40)) * 2.0**-52,
+    "a long common part": lambda rng: rng.standard_normal(40) * 1e8 + rng.standard_normal((8, 40)),
+    "nothing but rounding": lambda rng: np.full((8, 40), 1 / 3) * (1 + np.arange(8)[:, None] * 2.0**-52),
+    "differences that vanish": lambda rng: np.ones((8, 40)) + np.eye(8, 40) * 2.0**-52,
+}
+
+
+@pytest.mark.parametrize("kind", NEAR)
+def test_distances_of_rows_that_are_near_each_other(kind):
+    rng = np.random.default_rng(4)
+    gaussian = rng.standard_normal((40, 40))
+    data = exact_matrix(NEAR[kind](rng), kind)
+    assert missed_distances(data) == []
+    assert missed_distances(data, exact_matrix(gaussian @ gaussian.T, "a metric")) == []
+
+
+def test_distances_without_their_rounding_terms_are_caught(monkeypatch):
+    data = made("gaussian", (12, 130))
+    monkeypatch.setattr(float64, "_gamma", lambda k: 0.0)
+    monkeypatch.setattr(float64, "_U", 0.0)
+    assert missed_distances(data)
+
+
 def test_a_bound_without_its_rounding_term_is_caught(monkeypatch):
     """The checks above can fail: nothing for rounding, and a matrix is found that was rounded."""
     monkeypatch.setattr(float64, "_gamma", lambda k: 0.0)

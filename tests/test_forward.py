@@ -9,13 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intervalcert import InputError, Network, certify_inputs, compute_bounds
+from intervalcert import forward as module
 from intervalcert.backends import backend_names, get_backend
-from intervalcert.forward import Evaluator, check_evaluable
+from intervalcert.forward import Evaluator, PointEvaluator, check_evaluable
 from intervalcert.rational import RationalMatrix
 
 HINGES = ("relu", "leaky_relu:0.01", "leaky_relu:1/3", "leaky_relu:-0.5", "leaky_relu:3", "hard_tanh", "identity")
 HINGES += ("clip:0:6", "clip:1/3:1/2", "clip:-inf:0.1", "clip:-2:inf", "clip:1:1")
 GROUPS = ("group_sort", "min_max")
+WAYS = (*backend_names(), "points")
 CURVES = ("tanh", "sigmoid", "elu:1", "softplus")
 
 
@@ -77,8 +79,15 @@ def columns(points):
 
 def assert_encloses(network, points, name, norms=None):
     """Every entry of every layer, by its ends."""
-    evaluator = Evaluator(network, norms or norms_of(network), get_backend(name))
-    found = [value.ends() for value in evaluator.before_activations(columns(points))]
+    if name == "points":
+        evaluator = PointEvaluator(network, norms or norms_of(network), get_backend("exact"))
+        alone = [[value.ends() for value in evaluator.at(columns([x]))] for x in points]
+        found = [
+            tuple(np.stack(ends, axis=1) for ends in zip(*layer, strict=True)) for layer in zip(*alone, strict=True)
+        ]
+    else:
+        evaluator = Evaluator(network, norms or norms_of(network), get_backend(name))
+        found = [value.ends() for value in evaluator.before_activations(columns(points))]
     for index, x in enumerate(points):
         for (low, high), exact in zip(found, exact_layers(network, x), strict=True):
             for a, y, b in zip(low[:, index].tolist(), exact, high[:, index].tolist(), strict=True):
@@ -99,11 +108,11 @@ def test_every_backend_encloses_the_exact_network(seed, between, count, biases, 
     network = drawn(seed, between, (*widths, 2), biases=biases)
     points = some_inputs(seed, network.inputs, count)
     norms = norms_of(network)
-    for name in backend_names():
+    for name in WAYS:
         assert_encloses(network, points, name, norms)
 
 
-@pytest.mark.parametrize("name", backend_names())
+@pytest.mark.parametrize("name", WAYS)
 @pytest.mark.parametrize("between", HINGES)
 def test_the_enclosures_are_narrow(name, between):
     """An enclosure of everything would be right, too: a hundred millionth of the largest value must do."""
@@ -112,7 +121,7 @@ def test_the_enclosures_are_narrow(name, between):
         assert (high - low).max() <= 1e-8 * np.abs(low).max()
 
 
-@pytest.mark.parametrize("name", backend_names())
+@pytest.mark.parametrize("name", WAYS)
 @pytest.mark.parametrize("exponent", [-1000, -300, -150, 150, 300, 1000])
 def test_extreme_scales(name, exponent):
     """Weights and biases far beyond the floats: ends may be infinite, and are never wrong."""
@@ -123,7 +132,7 @@ def test_extreme_scales(name, exponent):
         assert_encloses(network, some_inputs(2, 3, 1, 1 / scale), name)
 
 
-@pytest.mark.parametrize("name", backend_names())
+@pytest.mark.parametrize("name", WAYS)
 def test_huge_biases_and_inputs_at_the_ends_of_the_floats(name):
     huge = Fraction(10) ** 308
     network = Network.of(
@@ -134,7 +143,7 @@ def test_huge_biases_and_inputs_at_the_ends_of_the_floats(name):
     assert_encloses(network, [[tiny, -tiny], [huge, huge], [Fraction(0), Fraction(0)], [-huge, tiny]], name)
 
 
-@pytest.mark.parametrize("name", backend_names())
+@pytest.mark.parametrize("name", WAYS)
 def test_kinks_exactly_met(name):
     """Values that are 0, 1 and -1 exactly, and next to that."""
     weights = RationalMatrix.from_integers([[1], [1], [1]])
@@ -143,6 +152,50 @@ def test_kinks_exactly_met(name):
     for between in HINGES:
         network = Network.of([weights, last], [bias, None], between=between)
         assert_encloses(network, [[Fraction(k)] for k in (-1, 0, 1)], name)
+
+
+# -- a single point, cut after each layer ----------------------------------------------------------------------------
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    between=st.sampled_from(HINGES),
+    kept=st.sampled_from([1, 3, 6]),
+    widths=st.lists(st.integers(1, 5), min_size=2, max_size=4),
+    scale=st.sampled_from([Fraction(1), Fraction(1, 50), Fraction(10**20)]),
+)
+def test_a_point_is_no_further_off_than_it_says(seed, between, kept, widths, scale):
+    """With so few bits that every term of the error matters; in rationals, without a tolerance."""
+    network = drawn(seed, between, (*widths, 3), scale=scale)
+    (x,) = some_inputs(seed, network.inputs, 1)
+    exact = exact_layers(network, x)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "KEPT_BITS", kept)
+        points = PointEvaluator(network, norms_of(network), get_backend("exact"))
+        found = points.at(columns([x]))
+    for near, values in zip(found, exact, strict=True):
+        numerators, denominator = near.value.numerators[:, 0].tolist(), near.value.denominator
+        apart = (Fraction(n, denominator) - y for n, y in zip(numerators, values, strict=True))
+        assert sum(d**2 for d in apart) <= near.error**2
+        low, high = near.ends()
+        assert all(Fraction(a) <= y <= Fraction(b) for a, y, b in zip(low.tolist(), values, high.tolist(), strict=True))
+    for winner, y in enumerate(exact[-1]):
+        leads = [y - other for i, other in enumerate(exact[-1]) if i != winner]
+        low, high = points.leads(found[-1], winner)
+        assert all(Fraction(a) <= z <= Fraction(b) for a, z, b in zip(low.tolist(), leads, high.tolist(), strict=True))
+
+
+def test_a_point_is_followed_through_a_deep_network():
+    """Forty layers, each of which takes a ball three times as far as the values: the point is known to 12 digits."""
+    rng = np.random.default_rng(0)
+    weights = [3 * np.linalg.qr(rng.normal(size=(8, 8)))[0] for _ in range(40)]
+    network, norms = Network.from_arrays(weights, between="leaky_relu:0.1"), [Fraction(3000001, 10**6)] * 40
+    x = columns([[Fraction(k, 8) for k in range(8)]])
+    low, high = Evaluator(network, norms, get_backend("float64")).before_activations(x)[-1].ends()
+    assert (high - low).max() > 1e-6 * np.abs(low).max()
+    low, high = PointEvaluator(network, norms, get_backend("exact")).at(x)[-1].ends()
+    assert (high - low).max() <= 1e-12 * np.abs(low).max()
 
 
 def test_exact_is_exact():
@@ -165,7 +218,7 @@ def test_a_block_is_its_columns(name):
             assert np.abs(some[:, index] - single[:, 0]).max() <= 1e-12 * np.abs(single).max()
 
 
-@pytest.mark.parametrize("name", backend_names())
+@pytest.mark.parametrize("name", WAYS)
 def test_a_wider_norm_is_still_right(name):
     """The norms only make enclosures narrower: any upper bound will do."""
     network = drawn(5)

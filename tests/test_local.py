@@ -21,6 +21,7 @@ from intervalcert import local as module
 from intervalcert.backends import backend_names, get_backend, ladder
 from intervalcert.ellipsoids import Sector
 from intervalcert.errors import InconclusiveError, InputError
+from intervalcert.forward import PointEvaluator
 from intervalcert.local import LocalCertifier
 from intervalcert.rational import RationalMatrix
 
@@ -406,30 +407,44 @@ def column(x):
 
 def guessed(network, x, eps, effort=5):
     """The promise of a guess, its chains, and the winner."""
-    certifier = LocalCertifier(network, [Fraction(10**6)] * len(network.layers), ())
-    floats = module._Floats(network, certifier._near, certifier._first, column(x), eps)
+    certifier = LocalCertifier(network, norms_of(network), (get_backend("exact"),))
+    ends, _ = enclosed(network, x, 0)
+    floats = module._Floats(network, certifier._near, certifier._first, ends, eps)
     return (*floats.search(effort), floats.winner)
+
+
+def enclosed(network, x, winner):
+    """The ends of what every layer computes, and the winner's leads from below."""
+    points = PointEvaluator(network, norms_of(network), get_backend("exact"))
+    values = points.at(column(x))
+    return [value.ends() for value in values], points.leads(values[-1], winner)[0]
 
 
 _PROVERS = {}
 
 
+_NORMS = {}
+
+
 def norms_of(network):
-    return [layer.upper for layer in compute_bounds(network, "float64").layers]
+    if network.sources not in _NORMS:
+        _NORMS[network.sources] = [layer.upper for layer in compute_bounds(network, "float64").layers]
+    return _NORMS[network.sources]
 
 
 def prover(network, name):
     """Made once for a network, which its content identifies."""
     key = network.sources, name
     if key not in _PROVERS:
-        _PROVERS[key] = module._Prover(network, norms_of(network), get_backend(name))
+        _PROVERS[key] = module._Prover(network, get_backend(name))
     return _PROVERS[key]
 
 
 def proves(network, chains, x, eps, winner, name):
     """Whether a number system proves the guess; one that cannot tell proves nothing."""
     try:
-        return prover(network, name).proves(chains, column(x), eps, winner)
+        ends, leads = enclosed(network, x, winner)
+        return prover(network, name).proves(chains, ends[:-1], leads, eps, winner)
     except InconclusiveError:
         return False
 
@@ -455,8 +470,9 @@ def test_the_good_guess_is_proved(chains, name):
 def test_debts_are_taken_off_the_lead(chains, name):
     """A lead that is owed is none; and what is no number is no debt."""
     made, classes = prover(GOOD, name), GOOD.outputs - 1
+    ends, leads = enclosed(GOOD, AT, 1)
     for debt, expected in ((0.0, True), (1e-12, True), (1e3, False), (-1.0, False), (np.nan, False), (np.inf, False)):
-        assert made.proves(chains, column(AT), EPS, 1, np.full(classes, debt)) is expected, debt
+        assert made.proves(chains, ends[:-1], leads, EPS, 1, np.full(classes, debt)) is expected, debt
 
 
 def in_step(**changed):
@@ -706,3 +722,37 @@ def test_the_end_of_the_floats_is_no_end():
             logits = exact_logits(network, x)
             assert not found.certified or all(logits[found.winner] > y for y in np.delete(logits, found.winner))
             assert not (found.certified and eps > 10**6), "no ball so large has one winner"
+
+
+# -- attempts that end by a fault ------------------------------------------------------------------------------------
+
+
+def broken(*_):
+    raise OverflowError("Python int too large to convert to C long")
+
+
+def test_a_fault_in_an_attempt_is_raised_in_tests(monkeypatch):
+    monkeypatch.setattr(module, "sector_around", broken)
+    with pytest.raises(OverflowError):
+        certify_inputs(GOOD, [AT], EPS, local=True)
+
+
+def test_a_fault_in_an_attempt_is_counted_elsewhere(monkeypatch):
+    """The others are judged all the same, and nothing is certified by an attempt that failed."""
+    monkeypatch.delenv(module.RAISE_FAULTS)
+    whole = certify_inputs(GOOD, [AT, [1000, 1000]], EPS, local=True)
+    assert whole.certified.tolist() == [True, True]
+    assert whole.locally.tolist() == [True, False]
+    assert whole.proved_by.tolist() == ["float64", "float64"]
+    assert not whole.fault.any()
+    monkeypatch.setattr(module, "sector_around", broken)
+    found = certify_inputs(GOOD, [AT, [1000, 1000]], EPS, local=True)
+    assert found.certified.tolist() == [False, True]
+    assert found.fault.tolist() == ["OverflowError: Python int too large to convert to C long", ""]
+
+
+def test_where_floats_end_is_said():
+    """Weights that no chain of floats can hold: nothing is certified locally, and every attempt says why."""
+    network = Network.from_arrays([np.array([[1e300, 0], [0, 1e-300]]), np.array([[1.0, 0], [0, 1e300]])])
+    (verdict,) = certify_inputs(network, [[1.0, 1.0]], "1", local=True)
+    assert not verdict.certified or not verdict.fault

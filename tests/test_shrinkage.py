@@ -28,7 +28,7 @@ from intervalcert.backends import backend_names, get_backend
 from intervalcert.deployed import as_deployed
 from intervalcert.errors import InconclusiveError
 from intervalcert.formats import get_format
-from intervalcert.forward import Evaluator
+from intervalcert.forward import Evaluator, PointEvaluator
 from intervalcert.network import Layer, Shrinkage
 from intervalcert.normalisation import FACTOR_LEAST, Normalisation, short_factors
 from intervalcert.rational import RationalMatrix
@@ -192,6 +192,20 @@ def test_the_forward_pass_encloses_all_factors(backend, seed):
                 assert Fraction(low[k, 0]) <= value <= Fraction(high[k, 0]), (seed, k)
 
 
+@given(seed=st.integers(0, 10**6))
+def test_a_point_that_is_followed_encloses_all_factors(seed):
+    random = Random(seed)
+    network = random_network(random)
+    x = point(random, network.inputs)
+    norms = [bound.upper for bound in compute_bounds(network, "float64").layers]
+    column = network.entered(RationalMatrix.from_fractions([[value] for value in x]))
+    found = PointEvaluator(network, norms, get_backend("exact")).at(column)
+    for _ in range(10):
+        for near, values in zip(found, inner_values(network, factors(random, network), x), strict=True):
+            centre = [Fraction(n, near.value.denominator) for n in near.value.numerators[:, 0].tolist()]
+            assert sum((a - b) ** 2 for a, b in zip(centre, values, strict=True)) <= near.error**2, seed
+
+
 @pytest.mark.parametrize("make", [lambda: random_network(Random(1)), lambda: normalised_by_halves("input")])
 def test_exact_rationals_hold_no_unknown_factor(make):
     network = make()
@@ -241,6 +255,8 @@ def test_sectors_hold_all_factors(name, z):
     for quotient in quotients:
         for factor in (HALF, 1):
             assert ends[0] <= factor * quotient <= ends[1]
+    nearly = sector_around(function, low, low, reach, FACTOR_LEAST)  # integers beyond a machine word
+    assert holds_sector(function, low, low, reach, nearly, FACTOR_LEAST)
     narrow = sector_around(function, low, low, reach)
     assert holds_sector(function, low, low, reach, narrow)
     if any(quotients) and len(set(quotients)) == 1:  # the neuron does not change: only the factors make a sector
@@ -255,6 +271,19 @@ def test_local_refinement_knows_the_factors(monkeypatch):
     assert certify_inputs(network, [[0.0]], "0.12", local=True)[0].certified
     monkeypatch.setattr(Layer, "least_factor", Fraction(1))
     assert certify_inputs(network, [[0.0]], 1, local=True)[0].certified
+
+
+def test_local_refinement_works_behind_trained_batch_normalisation():
+    """Factors known to 2^-127 cost nothing: as many points are certified at the input itself as without them."""
+    rng = np.random.default_rng(5)
+    weights, inputs = [rng.normal(size=shape) for shape in ((6, 4), (6, 6), (3, 6))], rng.normal(size=(40, 4))
+    plain = Network.from_arrays(weights)
+    hidden = [replace(layer, after=Shrinkage(None, FACTOR_LEAST)) for layer in plain.layers[:-1]]
+    behind = replace(plain, layers=(*hidden, plain.layers[-1]))
+    found = [certify_inputs(network, inputs, "0.15", local=True) for network in (plain, behind)]
+    assert found[0].locally.sum() > 3
+    assert (found[0].locally == found[1].locally).all()
+    assert not found[1].fault.any()
 
 
 def normalised_by_halves(space, mean=1):

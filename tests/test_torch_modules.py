@@ -770,7 +770,6 @@ CHANGED = {
     "one bias for all": (lambda: having(bias=torch.ones(1).double()), "3 outputs, but biases of shape"),
     "a matrix of biases": (lambda: having(bias=torch.ones(1, 3).double()), r"its bias has the shape \[1, 3\]"),
     "widths": (lambda: nn.Sequential(linear(4, 3), nn.ReLU(), linear(2, 3)), "the module 2 .*for 3 inputs"),
-    "one output": (lambda: nn.Sequential(linear(1, 3)), "single output"),
     "no layer": (lambda: nn.Sequential(nn.ReLU()), "nothing says how wide"),
     "empty": (lambda: nn.Sequential(), "nothing says how wide"),
     "many slopes": (lambda: around(nn.PReLU(4)).double(), "4 slopes"),

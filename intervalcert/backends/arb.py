@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import flint
 import numpy as np
 
-from intervalcert.backends.generic import check_distinct, hull_of_roots
+from intervalcert.backends.generic import GenericVector, check_distinct, hull_of_roots
 from intervalcert.errors import UnboundedError
 from intervalcert.protocol import Truth
 from intervalcert.rational import RationalMatrix, dyadic_value, float_enclosure
@@ -252,6 +252,20 @@ class ArbMatrix:
             apart = (self.error * (2 * self.centre.norm() + self.error)).abs_upper()
             unscaled = self.centre.square().trace() + flint.arb(0, apart)
             return ArbScalar(unscaled * self.scale * self.scale, self.bits)
+
+    def distances_squared(self, metric: ArbMatrix | None = None) -> GenericVector[ArbScalar]:
+        # xᵀPx + yᵀPy - xᵀPy - yᵀPx: one product for all pairs. What cancels there, 128 bits and more can spare.
+        moved = self if metric is None else self @ metric
+        rows, balls = self.shape[0], (moved @ self.transposed())._balls().entries()
+        with _working(self.bits):
+            own = balls[:: rows + 1]
+            return GenericVector(
+                tuple(
+                    ArbScalar(own[i] + own[j] - balls[i * rows + j] - balls[j * rows + i], self.bits)
+                    for j in range(rows)
+                    for i in range(j)
+                )
+            )
 
     def is_zero(self) -> Truth:
         if self.frobenius_squared().ball > 0:  # mostly this; and the square is needed anyhow

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intervalcert.backends.generic import check_distinct
-from intervalcert.backends.integers import Integers, Limbs, gram, product, python_integers
+from intervalcert.backends.generic import GenericVector, check_distinct
+from intervalcert.backends.integers import Integers, Limbs, gram, product, python_integers, shortened
 from intervalcert.errors import UnboundedError
 from intervalcert.protocol import Truth
-from intervalcert.rational import IntegerArray, RationalMatrix, float_enclosure, sqrt_upper
+from intervalcert.rational import IntegerArray, RationalMatrix, float_at_least, sqrt_upper
 
 if TYPE_CHECKING:
     from intervalcert.protocol import Backend, Floats, Indices, Matrix, Scalar
@@ -131,7 +131,7 @@ class ExactMatrix:
         q = (2 * scaled + d) // (2 * d)
         movement = (scaled - q * d).ravel()
         error = Fraction(int(np.dot(movement, movement)), (d << bits) ** 2)
-        return ExactMatrix(q, 1 << bits), ExactScalar(error)
+        return ExactMatrix(shortened(q), 1 << bits), ExactScalar(error)
 
     def frobenius_squared(self) -> ExactScalar:
         if isinstance(self.integers, Limbs):
@@ -140,6 +140,16 @@ class ExactMatrix:
             flat = self.integers.ravel()
             squares = int(np.dot(flat, flat))
         return ExactScalar(Fraction(squares, self.denominator**2))
+
+    def distances_squared(self, metric: ExactMatrix | None = None) -> GenericVector[ExactScalar]:
+        moved = self if metric is None else self @ metric
+        found = moved @ self.transposed()
+        products, denominator = found.numerators, found.denominator
+        own = products.diagonal()
+        # xᵀPx + yᵀPy - xᵀPy - yᵀPx: points lose nothing by the difference.
+        squares = own + own[:, None] - products - products.T
+        below = np.tril_indices(len(own), -1)
+        return GenericVector(tuple(ExactScalar(Fraction(x, denominator)) for x in squares[below].tolist()))
 
     def is_zero(self) -> Truth:
         zero = not self.integers.any()
@@ -174,10 +184,9 @@ class ExactMatrix:
         return self
 
     def ends(self) -> tuple[Floats, Floats]:
-        both = [
-            float_enclosure(x, x) for x in (Fraction(n, self.denominator) for n in self.numerators.ravel().tolist())
-        ]
-        lower, upper = np.array(both, dtype=np.float64).T
+        numerators, d = self.numerators.ravel().tolist(), self.denominator
+        lower = np.array([-float_at_least(-n, d) for n in numerators])
+        upper = np.array([float_at_least(n, d) for n in numerators])
         return lower.reshape(self.shape), upper.reshape(self.shape)
 
 

@@ -19,7 +19,8 @@ Scalars are few: intervals between rationals, rounded outward, of any size.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
@@ -31,21 +32,32 @@ from intervalcert.backends.generic import check_distinct
 from intervalcert.errors import UnboundedError
 from intervalcert.exponentials import FLOAT_ERROR, floats_decay, floats_logistic, floats_soft
 from intervalcert.machine import arithmetic_fault, product_fault
+from intervalcert.pairs import Dyadics
 from intervalcert.protocol import Truth
 from intervalcert.rational import RationalMatrix, dyadic_value, float_enclosure, root_upper, round_down, round_up
 
 if TYPE_CHECKING:
-    from intervalcert.protocol import Backend, Floats, Indices, Matrix, Scalar
+    from intervalcert.pairs import Exponents
+    from intervalcert.protocol import Backend, Floats, Indices, Matrix, Scalar, Vector
 
-__all__ = ["Float64Backend", "Float64Matrix", "Float64Scalar"]
+__all__ = ["Float64Backend", "Float64Matrix", "Float64Scalar", "Float64Vector"]
 
 BITS, SCALAR_BITS = 53, 128
-_U, _ETA = 2.0**-53, 2.0**-1074
+_U, _ETA, _LARGEST = 2.0**-53, 2.0**-1074, sys.float_info.max
 _LEAST, _MOST = 2.0**-100, 2.0**100
 """Frobenius norms between which a centre is left on its scale: products and squares of such stay far from the ends."""
 
 _FLAT = 16.0
 """||C||_F²/||CCᵀ||_F is a kind of rank: from here on a spectrum is taken for flat."""
+
+
+_ROOM = 1 + 2.0**-20
+"""Bounds of errors that are computed in floats, in a few operations and sums of at most `_LONGEST`, times this."""
+
+_LONGEST = 2**28
+
+_VANISHING = 2.0**-500
+"""More than the root of what a sum of `_LONGEST` products loses to underflow; and its square is far more than that."""
 
 
 # -- upward arithmetic of non-negative floats --------------------------------------------------------------------------
@@ -173,6 +185,73 @@ class Float64Scalar:
 
     def less(self, other: Float64Scalar) -> Truth:
         return Truth.of(proved=self.upper() < other.lower(), refuted=self.lower() >= other.upper())
+
+    def between(self) -> tuple[float, float, int]:
+        """(least, most, shift) with least·2^shift <= every member <= most·2^shift, the larger of them near 1."""
+        shift = max((m.bit_length() + e for m, e in (self.low, self.high) if m), default=0)
+        least = math.nextafter(_near(self.low, -shift), -math.inf)
+        most = math.nextafter(_near(self.high, -shift), math.inf)
+        return least, most, shift
+
+
+class Float64Vector:
+    """The intervals [low, high]·2^exponents, place by place, with finite floats low <= high. Immutable."""
+
+    __slots__ = ("exponents", "high", "low")
+
+    def __init__(self, low: Floats, high: Floats, exponents: Exponents) -> None:
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            raise UnboundedError("the rounding errors of float64 have no finite bound here")
+        self.low, self.high, self.exponents = low, high, exponents
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+    def __getitem__(self, place: int) -> Float64Scalar:
+        exponent = int(self.exponents[place])
+        return Float64Scalar(*(_scaled(float(end[place]), exponent) for end in (self.low, self.high)))
+
+    def times(self, factor: Float64Scalar) -> Float64Vector:
+        least, most, shift = factor.between()
+        with np.errstate(over="ignore", under="ignore"):
+            ends = np.stack([end * part for end in (self.low, self.high) for part in (least, most)])
+        # The nearest float is at most half a step away. Zeros are exact, and stay zero.
+        zero = (self.low == 0) & (self.high == 0)
+        low = np.where(zero, 0.0, np.nextafter(ends.min(axis=0), -np.inf))
+        high = np.where(zero, 0.0, np.nextafter(ends.max(axis=0), np.inf))
+        return Float64Vector(low, high, self.exponents + shift)
+
+    def roots(self, backend: Backend[Float64Scalar]) -> Float64Vector:
+        # Monotone: the roots of the ends enclose all, and so do those rounded up. A float is a dyadic of 53 bits: the
+        # least one of `prec` >= 53 bits above a root is not above a float that is.
+        odd = (self.exponents & 1).astype(np.intc)
+        low, high = (np.sqrt(np.maximum(np.ldexp(end, odd), 0.0)) for end in (self.low, self.high))
+        low, high = np.nextafter(low, 0.0), np.where(high > 0, np.nextafter(high, np.inf), 0.0)
+        return Float64Vector(_to_bits(low, backend.prec), _to_bits(high, backend.prec), (self.exponents - odd) // 2)
+
+    def replaced(self, entries: Mapping[int, Float64Scalar]) -> Float64Vector:
+        low, high, exponents = self.low.copy(), self.high.copy(), self.exponents.copy()
+        for place, scalar in entries.items():
+            zero = not scalar.low[0] and not scalar.high[0]
+            low[place], high[place], exponents[place] = (0.0, 0.0, 0) if zero else scalar.between()
+        return Float64Vector(low, high, exponents)
+
+    def blunt(self, bits: int) -> list[int]:
+        largest = np.maximum(np.abs(self.low), np.abs(self.high))
+        return np.flatnonzero((self.high - self.low) > largest * 2.0**-bits).tolist()
+
+    def upper(self, bits: int) -> Dyadics:
+        parts, powers = np.frexp(self.high)
+        return Dyadics.of_floats(_to_bits(parts, bits), self.exponents + powers)
+
+
+def _to_bits(x: Floats, bits: int) -> Floats:
+    """Each rounded up to a mantissa of so many bits. Requires: sizes far from the ends of the floats."""
+    if bits >= BITS:
+        return x
+    parts, powers = np.frexp(x)
+    rounded: Floats = np.ldexp(np.ceil(np.ldexp(parts, bits)), powers - bits)
+    return rounded
 
 
 # -- matrices ----------------------------------------------------------------------------------------------------------
@@ -321,12 +400,7 @@ class Float64Matrix:
         return math.nextafter(math.sqrt(_plus(most, self.radius)), math.inf)
 
     def times(self, factor: Float64Scalar) -> Float64Matrix:
-        # On a scale on which the larger end is near 1, the factors lie between `least` and `most`.
-        sizes = [m.bit_length() + e for m, e in (factor.low, factor.high) if m]
-        shift = -max(sizes, default=0)
-        least = math.nextafter(_near(factor.low, shift), -math.inf)
-        most = math.nextafter(_near(factor.high, shift), math.inf)
-        return self._times_between(least, most, -shift)
+        return self._times_between(*factor.between())
 
     def divided(self, divisor: Float64Scalar) -> Float64Matrix:
         if divisor.high[0] < 0:
@@ -379,6 +453,46 @@ class Float64Matrix:
             least, most = math.nextafter(low * low, 0.0), _times(high, high)
         return Float64Scalar(_scaled(least, 2 * self.exponent), _scaled(most, 2 * self.exponent))
 
+    def distances_squared(self, metric: Float64Matrix | None = None) -> Float64Vector:
+        """The centre's differences, row by row, with the metric taken to all rows at once.
+
+        Let X be the centre, P that of the metric, p >= ||P + its error||, γ of this width. Floats give, row by row,
+            Y = XP up to a_i <= γ·||x_i||·||P||_F,      D = x_i - x_j and E = y_i - y_j, each up to u times itself,
+        and D·E up to γ·||D||·||E||. With n >= ||D||, ||x_i - x_j|| and q = p·n + a_i + a_j, which ||E|| does not exceed
+        but for roundings, D·E is (x_i - x_j)ᵀP(x_i - x_j) up to  n·((γ + 2u)·q + a_i + a_j).
+        An error of X moves differences by at most δ = sqrt(2)·radius, which adds p·(2nδ + δ²), and one of the metric
+        n²·radius. (Without a metric Y is X, and a is 0.) `_ROOM` covers the roundings of these bounds themselves, and
+        the constants what underflows: on this scale products of 2^-500 and less are not told from zero.
+        """
+        left, right = self._on_scale(), None if metric is None else metric._on_scale()
+        rows, width = left.shape
+        if width > _LONGEST:
+            raise UnboundedError(f"rows of {width} numbers are too long for float64")
+        x, gamma = left.centre, _gamma(width)
+        y, p, apart, off = x, 1.0, 0.0, np.zeros(rows)
+        if right is not None:
+            y, p, apart = x @ right.centre, _plus(right._norm, right.radius), right.radius
+            lengths = np.sqrt(np.einsum("ij,ij->i", x, x)) * _ROOM + _VANISHING
+            off = lengths * _times(gamma, p) * _ROOM + width * _VANISHING
+        delta = _times(left.radius, 2.0**0.5)  # the float is above the root
+        squares, products = np.empty(rows * (rows - 1) // 2), np.empty(rows * (rows - 1) // 2)
+        spread, zero = np.empty_like(squares), np.zeros(len(squares), dtype=bool)
+        for j in range(1, rows):
+            part = slice(j * (j - 1) // 2, j * (j + 1) // 2)
+            d = x[:j] - x[j]
+            squares[part] = np.einsum("ij,ij->i", d, d)
+            products[part] = squares[part] if right is None else np.einsum("ij,ij->i", d, y[:j] - y[j])
+            spread[part] = off[:j] + off[j]
+            if not left.radius and not squares[part].all():
+                zero[part] = ~d.any(axis=1)
+        n = np.sqrt(squares) * _ROOM + _VANISHING
+        error = n * ((gamma + 2 * _U) * (p * n + spread) + spread) + p * (2 * n + delta) * delta + n * n * apart
+        error = error * _ROOM + width * _VANISHING**2
+        low = np.where(zero, 0.0, np.nextafter(products - error, -np.inf))
+        high = np.where(zero, 0.0, np.nextafter(products + error, np.inf))
+        exponent = 2 * left.exponent + (0 if right is None else right.exponent)
+        return Float64Vector(low, high, np.full(len(low), exponent, dtype=np.int64))
+
     def is_zero(self) -> Truth:
         zero = not self.radius and not self.centre.any()
         return Truth.of(proved=zero, refuted=self._least_norm() > self.radius)
@@ -426,13 +540,20 @@ class Float64Matrix:
 
     def ends(self) -> tuple[Floats, Floats]:
         with np.errstate(over="ignore"):
-            lower = np.nextafter(self.centre - self.radius, -np.inf) if self.radius else self.centre
-            upper = np.nextafter(self.centre + self.radius, np.inf) if self.radius else self.centre
+            lower = upper = self.centre
+            if self.radius:
+                # A float sum c ± r is off by at most u·|c ± r| <= u·(||C|| + r): all of them by the same, which is
+                # far less than r as a rule, and much faster than the next float of each.
+                apart = _plus(self.radius, _times(2 * _U, _plus(self._norm, self.radius)))
+                lower, upper = self.centre - apart, self.centre + apart
             if not self.exponent:
                 return lower, upper
-            # Scaling rounds only among the subnormals, and overflows to infinity.
+            # Scaling up is exact, or ends beyond the largest float, which is still a lower end. Scaling down is off by
+            # at most η/2, among the subnormals: there a step of η is one float, elsewhere it is lost, and nothing was.
             lower, upper = np.ldexp(lower, self.exponent), np.ldexp(upper, self.exponent)
-            return np.nextafter(lower, -np.inf), np.nextafter(upper, np.inf)
+            if self.exponent > 0:
+                return np.minimum(lower, _LARGEST), np.maximum(upper, -_LARGEST)
+            return lower - _ETA, upper + _ETA
 
 
 @lru_cache(maxsize=64)
@@ -483,5 +604,6 @@ class Float64Backend:
 
 if TYPE_CHECKING:  # the type checker proves conformance
     _scalar: type[Scalar] = Float64Scalar
+    _vector: type[Vector[Float64Scalar]] = Float64Vector
     _matrix: type[Matrix[Float64Scalar]] = Float64Matrix
     _backend: type[Backend[Float64Scalar]] = Float64Backend

@@ -7,7 +7,7 @@ composition of scalar operations that obey it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -17,10 +17,11 @@ from typing import Generic
 import numpy as np
 
 from intervalcert.exponentials import decay_enclosure, logistic_enclosure, soft_enclosure
-from intervalcert.protocol import Backend, Floats, Indices, S, Truth
-from intervalcert.rational import RationalMatrix, float_enclosure, sqrt_upper
+from intervalcert.pairs import Dyadics
+from intervalcert.protocol import Backend, Floats, Indices, S, Truth, is_wider
+from intervalcert.rational import RationalMatrix, float_enclosure, round_up, sqrt_upper
 
-__all__ = ["GenericMatrix", "check_distinct", "hull_of_roots", "rounding_error_squared"]
+__all__ = ["GenericMatrix", "GenericVector", "check_distinct", "hull_of_roots", "rounding_error_squared"]
 
 
 def rounding_error_squared(backend: Backend[S], shape: tuple[int, int], bits: int) -> S:
@@ -43,6 +44,34 @@ def hull_of_roots(x: S, backend: Backend[S]) -> S:
     """Backend.sqrt_upper for any backend: the root is monotone, so the hull of its values at the ends has them all."""
     low, high = (sqrt_upper(max(end, Fraction(0)), backend.prec) for end in (x.lower(), x.upper()))
     return backend.hull(low, high)
+
+
+@dataclass(frozen=True)
+class GenericVector(Generic[S]):
+    """Scalars of one backend, one after another."""
+
+    entries: tuple[S, ...]
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __getitem__(self, place: int) -> S:
+        return self.entries[place]
+
+    def times(self, factor: S) -> GenericVector[S]:
+        return GenericVector(tuple(x * factor for x in self.entries))
+
+    def roots(self, backend: Backend[S]) -> GenericVector[S]:
+        return GenericVector(tuple(map(backend.sqrt_upper, self.entries)))
+
+    def replaced(self, entries: Mapping[int, S]) -> GenericVector[S]:
+        return GenericVector(tuple(entries.get(place, x) for place, x in enumerate(self.entries)))
+
+    def blunt(self, bits: int) -> list[int]:
+        return [place for place, x in enumerate(self.entries) if is_wider(x, bits)]
+
+    def upper(self, bits: int) -> Dyadics:
+        return Dyadics.of_fractions(round_up(x.upper(), bits) for x in self.entries)
 
 
 @dataclass(frozen=True)
@@ -109,6 +138,18 @@ class GenericMatrix(Generic[S]):
     def frobenius_squared(self) -> S:
         return reduce(add, (_square(x, self.backend) for row in self.rows for x in row))
 
+    def distances_squared(self, metric: GenericMatrix[S] | None = None) -> GenericVector[S]:
+        # Differences first: a row that is near another one has a short one, and a narrow one.
+        moved = None if metric is None else (self @ metric).rows
+
+        def squared(i: int, j: int) -> S:
+            apart = _minus(self.rows[i], self.rows[j])
+            if moved is None:
+                return reduce(add, (_square(x, self.backend) for x in apart))
+            return _dot(apart, _minus(moved[i], moved[j]))
+
+        return GenericVector(tuple(squared(i, j) for j in range(len(self.rows)) for i in range(j)))
+
     def is_zero(self) -> Truth:
         ends = [(x.lower(), x.upper()) for row in self.rows for x in row]
         return Truth.of(
@@ -169,6 +210,10 @@ def _positive(x: S, backend: Backend[S]) -> S:
 def _on_grid(x: Fraction, bits: int) -> Fraction:
     """The nearest multiple of 2^-bits, ties upwards."""
     return Fraction((2 * x.numerator * 2**bits + x.denominator) // (2 * x.denominator), 2**bits)
+
+
+def _minus(u: Sequence[S], v: Sequence[S]) -> list[S]:
+    return [x - y for x, y in zip(u, v, strict=True)]
 
 
 def _dot(u: Sequence[S], v: Sequence[S]) -> S:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from intervalcert.rational import IntegerArray
 
-__all__ = ["Integers", "Limbs", "gram", "matmul", "product", "python_integers"]
+__all__ = ["Integers", "Limbs", "gram", "matmul", "product", "python_integers", "shortened"]
 
 _LIMB = 22
 _BASE = 1 << _LIMB
@@ -140,6 +140,12 @@ def python_integers(a: Integers) -> IntegerArray:
     for pair in pairs[-2::-1]:
         total = (total << (2 * _LIMB)) + pair.astype(object)
     return total
+
+
+def shortened(a: Integers) -> Integers:
+    """In limbs, if they are not too many: what is multiplied more than once is converted once."""
+    limbs = _limbs(a)
+    return a if limbs is None else limbs
 
 
 def _limbs(a: Integers) -> Limbs | None:

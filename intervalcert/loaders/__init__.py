@@ -63,6 +63,8 @@ def load_model(
     mean: object = None,
     std: object = None,
     eps_space: str = "input",
+    threshold: object = None,
+    regression: bool = False,
 ) -> Network:
     """Reads a model: ONNX, Keras 3, PyTorch state dicts, safetensors, ``.npz``, ``.npy`` or the text format.
 
@@ -72,15 +74,22 @@ def load_model(
         biases: a text file with biases, for the formats without any.
         activation: what stands between the layers, for formats that do not say it (``relu`` if this does not, either).
         layers: names of the layers in their order, for formats that do not say it.
-        strip_softmax: leave out a softmax at the end: margins live on the logits before it.
+        strip_softmax: leave out a softmax or a sigmoid at the end: margins live on the logits before it.
         mean, std: of inputs that are normalised before the model sees them: a number, or one for each entry.
         eps_space: where distances are measured: ``input``, before any normalisation, or ``normalised``, after it.
+        threshold: of a single output y, which is class 1 if y > threshold, else class 0 (0 if not said).
+        regression: a single output is a number, without classes: for bounds of its Lipschitz constant.
 
     Raises: InputError, with the place and the reason, for everything that is not exactly understood.
     """
     space = check_eps_space(eps_space)
     hints = Hints(
-        None if biases is None else Path(biases), activation, None if layers is None else tuple(layers), strip_softmax
+        None if biases is None else Path(biases),
+        activation,
+        None if layers is None else tuple(layers),
+        strip_softmax,
+        threshold,
+        regression,
     )
     return read_model(Path(path), hints, mean, std).measured_in(space)
 
@@ -92,7 +101,7 @@ def read_model(path: Path, hints: Hints, mean: object = None, std: object = None
     try:
         with unpacked(path) as inner:
             reading = _reader_of(inner, hints)(inner, replace(hints, origin=path))
-        network = reading.network.after(mean, std)
+        network = reading.network.deciding(hints.threshold, regression=hints.regression).after(mean, std)
     except InputError as error:
         text = str(error)
         named = text.startswith((str(path), str(hints.biases)))

@@ -22,8 +22,9 @@ import numpy.typing as npt
 
 from intervalcert.activations import activation
 from intervalcert.errors import InputError
+from intervalcert.loaders.interface import Hints
 from intervalcert.loaders.tensors import MAX_COMPUTED, Budget, Tensor
-from intervalcert.network import MAX_ENTRIES, EpsSpace, Layer, Network, Shrinkage
+from intervalcert.network import MAX_ENTRIES, EpsSpace, Layer, Network, Shrinkage, read_single
 from intervalcert.normalisation import (
     FACTOR_BITS,
     FACTOR_LEAST,
@@ -49,6 +50,7 @@ class Assembly:
         self._normalisation: Normalisation | None = None
         self._folded: list[str] = []
         self._matrices: dict[tuple[object, ...], tuple[Tensor, RationalMatrix]] = {}
+        self._softened = False
         self._begin()
 
     def _begin(self) -> None:
@@ -192,6 +194,13 @@ class Assembly:
         if name != "identity":
             self._end(name)
 
+    def soften(self) -> None:
+        """A softmax over all numbers, which is left out: it keeps their order. Requires: it is the end."""
+        if self.width == 1:
+            raise InputError("a softmax of a single output is the same for every input: take it out of the model")
+        self.note("a softmax")  # in floats it can make two classes equal
+        self._softened = True
+
     def note(self, what: str) -> None:
         """Something that a program in floats does besides its layers, and that is no part of the network."""
         self._folded.append(what)
@@ -203,15 +212,39 @@ class Assembly:
 
     # -- what they become ----------------------------------------------------------------------------------------
 
-    def network(self, shape: tuple[int, ...] | None = None) -> Network:
+    def network(self, shape: tuple[int, ...] | None = None, hints: Hints | None = None) -> Network:
         """The network, with distances in the normalised space if there is one; whoever knows the file adds sources."""
+        self._check_end(hints or Hints())
         self._normalise()
         if self._least < 1:  # the last layer must be known exactly
             self._end("identity")
-        self._end(None)
+        if not self._layers or self._layers[-1].activation is not None:
+            self._end(None)
         space: EpsSpace = "input" if self._normalisation is None else "normalised"
         folded = tuple(dict.fromkeys(self._folded))
-        return Network(tuple(self._layers), (), self._normalisation, space, shape, folded)
+        layers, single = read_single(tuple(self._layers))
+        return Network(layers, (), self._normalisation, space, shape, folded, single)
+
+    def _check_end(self, hints: Hints) -> None:
+        """What is to be stripped is there, and is stripped; a single output does not end with a sigmoid unawares."""
+        if self._softened:  # the logits are what it takes
+            return
+        last = self._layers[-1] if self._layers else None
+        pending = self._weights is not None or self._scale is not None or self._shift is not None or self._least < 1
+        if last is None or pending or last.activation != activation("sigmoid") or last.after is not None:
+            if hints.strip_softmax:
+                raise InputError(
+                    "there is no softmax at the end to be stripped, nor a sigmoid: leave --strip-softmax out"
+                )
+        elif hints.strip_softmax:
+            self.note("a sigmoid")  # in floats it can make two numbers equal
+            self._layers[-1] = replace(last, activation=None if last.before is None else activation("identity"))
+        elif self.width == 1 and not hints.says_single:
+            raise InputError(
+                "the model ends with a sigmoid, which is above 0 whatever the input. Say --strip-softmax to compare "
+                "the logit before it with a threshold (0 there is a probability of 1/2), which gives the better "
+                "margins, or --threshold 1/2 to compare the probability itself"
+            )
 
     def _normalise(self) -> None:
         """What is pending becomes the normalisation, if it comes before everything else and no input is lost in it.

@@ -20,7 +20,8 @@ class Hints:
     """What a user says about a file.
 
     biases: a text file with them. activation: between all layers. layers: their names, in order.
-    strip_softmax: leave out a softmax at the end, which keeps the order of the logits.
+    strip_softmax: leave out a softmax or a sigmoid at the end, which keeps the order of the logits.
+    threshold, regression: how a single output is read (`network.Single`); None and False if nothing is said.
     origin: the file that the user named, if what is read was unpacked from it (see `files.unpacked`).
     """
 
@@ -28,7 +29,14 @@ class Hints:
     activation: str | None = None
     layers: tuple[str, ...] | None = None
     strip_softmax: bool = False
+    threshold: object = None
+    regression: bool = False
     origin: Path | None = None
+
+    @property
+    def says_single(self) -> bool:
+        """Whether it is said how a single output is read."""
+        return self.threshold is not None or self.regression
 
     @property
     def between(self) -> str:

@@ -36,7 +36,7 @@ def read(path: Path, hints: Hints) -> Reading:
         layers = layers_of(_parsed(archive, "config.json"))
         weights = _unpacked(archive, "model.weights.h5", MAX_UNPACKED_BYTES)
     with WeightStore.of(h5py, weights) as store:
-        return Reading(network_of(layers, store, hints.strip_softmax))
+        return Reading(network_of(layers, store, hints))
 
 
 def _unpacked(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:

@@ -16,6 +16,7 @@ import numpy as np
 
 from intervalcert.errors import InputError, about
 from intervalcert.loaders.assembly import Assembly
+from intervalcert.loaders.interface import Hints
 from intervalcert.loaders.keras_config import KerasLayer
 from intervalcert.loaders.keras_values import (
     Array,
@@ -57,7 +58,7 @@ _FUNCTIONS = {
 Shape = tuple[int, ...]
 
 
-def network_of(layers: Sequence[KerasLayer], store: WeightStore, strip_softmax: bool) -> Network:
+def network_of(layers: Sequence[KerasLayer], store: WeightStore, hints: Hints) -> Network:
     """The network that a chain of layers is, the input first."""
     first, *rest = layers
     with about(first.where):
@@ -68,13 +69,11 @@ def network_of(layers: Sequence[KerasLayer], store: WeightStore, strip_softmax: 
         if chain.softmax is not None:
             raise InputError(f"{chain.softmax} is a softmax before {layer.where}: it is read at the very end only")
         chain.apply(layer)
-    if chain.softmax is not None and not strip_softmax:
+    if chain.softmax is not None and not hints.strip_softmax:
         raise InputError(
             f"{chain.softmax} is a softmax at the end, but margins live on the logits before it: say --strip-softmax"
         )
-    if strip_softmax and chain.softmax is None:
-        raise InputError("there is no softmax at the end to be stripped: leave --strip-softmax out")
-    return chain.assembly.network(shape)
+    return chain.assembly.network(shape, hints)
 
 
 def _input_shape(value: object, stored_bytes: int) -> Shape:
@@ -152,7 +151,7 @@ class _Chain:
         if self.shape[-1] != self.assembly.width:
             raise InputError(f"a softmax of each row of an array of shape {list(self.shape)} is not read")
         self.softmax = layer.where
-        self.assembly.note("a softmax")  # in floats it can make two classes equal
+        self.assembly.soften()
 
     def _tensor(self, values: Array, what: str) -> Tensor:
         with about(what):

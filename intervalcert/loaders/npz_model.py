@@ -4,7 +4,8 @@ W0, W1, … (outputs x inputs) and b0, b1, …; everything else may be missing: 
 layers; ``mean`` and ``factor`` (1/std) of the inputs, ``factor_least`` if the factors are not known exactly
 (`normalisation`; without ``factor`` they are in the first layer already); ``before0``, ``before_least0``, ``after0``,
 ``after_least0``, … of layers with such factors (`network.Shrinkage`); ``shape`` of an input; ``folded``, names of what
-was no layer. Numbers that are no floats are written as texts: ``1/3``, ``5*2^-200``.
+was no layer; ``single``, how a single output is read: its threshold, or ``regression`` (`network.Single`). Numbers
+that are no floats are written as texts: ``1/3``, ``5*2^-200``.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from intervalcert.errors import InputError
+from intervalcert.errors import InputError, about
 from intervalcert.files import atomic_writer, check_growth, size_of
 from intervalcert.loaders.archives import open_archive
 from intervalcert.loaders.interface import Hints, Reading
 from intervalcert.loaders.numpy_files import MAX_TEXT, ArrayHeader, array_header, check_size
 from intervalcert.loaders.tensors import Budget, Tensor
 from intervalcert.loaders.text import read_biases
-from intervalcert.network import Network, Shrinkage, exact_bias, exact_matrix
+from intervalcert.network import Network, Shrinkage, Single, exact_bias, exact_matrix
 from intervalcert.normalisation import Normalisation
 from intervalcert.rational import RationalMatrix, format_exact, parse_rational
 
 __all__ = ["read", "write_network"]
 
 _MEMBER = re.compile(
-    r"(?:(W|b|(?:before|after)(?:_least)?)(0|[1-9]\d{0,3})|activations|mean|factor(?:_least)?|shape|folded)\.npy"
+    r"(?:(W|b|(?:before|after)(?:_least)?)(0|[1-9]\d{0,3})|activations|mean|factor(?:_least)?|shape|folded|single)\.npy"
 )
 _DATE = (1980, 1, 1, 0, 0, 0)
 
@@ -93,7 +94,7 @@ def _network(arrays: Arrays, path: Path, hints: Hints) -> Network:
         if hints.activation is not None:
             raise InputError(f"{path} names its activations itself: leave --activation out")
         between = _texts(arrays["activations"], f"{path}: activations")
-    network = Network.of(weights, biases, between=between, sources=())
+    network = _decided(Network.of(weights, biases, between=between, sources=()), arrays.get("single"), path, hints)
     shape = arrays.get("shape")
 
     def shrinkage(name: str, index: int) -> Shrinkage | None:
@@ -110,6 +111,20 @@ def _network(arrays: Arrays, path: Path, hints: Hints) -> Network:
         shape=None if shape is None else tuple(_sizes(shape, f"{path}: shape")),
         folded=tuple(_texts(arrays["folded"], f"{path}: folded")) if "folded" in arrays else (),
     )
+
+
+def _decided(network: Network, array: npt.NDArray[Any] | None, path: Path, hints: Hints) -> Network:
+    """The network with its single output read as the file says, if it does."""
+    if array is None:
+        return network
+    if hints.says_single:
+        raise InputError(f"{path} says itself how its output is read: leave --threshold and --regression out")
+    with about(f"{path}: single"):
+        texts = _texts(array, "what it says")
+        if len(texts) != 1:
+            raise InputError(f"{len(texts)} texts, where a threshold is expected, or 'regression'")
+        single = Single.of_text(texts[0])
+        return network.deciding(single.threshold, regression=single.threshold is None)
 
 
 def _shrinkage(name: str, index: int, arrays: Arrays, path: Path, budget: Budget) -> Shrinkage | None:
@@ -201,7 +216,7 @@ def write_network(network: Network, path: Path) -> None:
     if path.suffix.lower() != ".npz":
         raise InputError(f"{path}: a network is written as .npz; choose that ending")
     arrays: Arrays = {}
-    for index, layer in enumerate(network.layers):
+    for index, layer in enumerate(network.model_layers):
         arrays[f"W{index}"] = _array(layer.weights, f"the weights of layer {index}")
         if layer.bias is not None:
             arrays[f"b{index}"] = _array(layer.bias, f"the bias of layer {index}")[:, 0]
@@ -224,6 +239,8 @@ def write_network(network: Network, path: Path) -> None:
         arrays["shape"] = np.array(network.shape, dtype=np.int64)
     if network.folded:
         arrays["folded"] = np.array([what.encode() for what in network.folded])
+    if network.single is not None:
+        arrays["single"] = np.array([network.single.text.encode()])
     with atomic_writer(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, array in arrays.items():
             made = io.BytesIO()

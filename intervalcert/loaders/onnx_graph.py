@@ -78,14 +78,12 @@ def read_graph(model: Any, array: ReadArray, hints: Hints) -> Network:
     found = value(output)
     if not isinstance(found, Flow):
         raise InputError(f"the output {output[:100]!r} does not depend on the input")
-    if hints.strip_softmax and not operators.stripped:
-        raise InputError("there is no softmax at the end to be stripped: leave --strip-softmax out")
     if sum(side != 1 for side in found.sides) > 1:
         raise InputError(
             f"the output has the shape {shown(found.shape)} where one number per class is expected (was the model "
             "exported for a batch of a fixed size? Export it for one input, or for any number of them)"
         )
-    return assembly.network(shape)
+    return assembly.network(shape, hints)
 
 
 def _check_model(model: Any) -> None:

@@ -32,12 +32,11 @@ _MAX_END = 2_000
 class Operators:
     """The operators on one chain of layers.
 
-    kind: the type of the numbers that the input is declared with. stripped: whether a softmax was left out.
+    kind: the type of the numbers that the input is declared with.
     """
 
     def __init__(self, assembly: Assembly, kind: int, *, strip_softmax: bool) -> None:
         self._assembly, self._kind, self._strip_softmax = assembly, kind, strip_softmax
-        self.stripped = False
 
     def run(self, node: Node, values: list[Value | None]) -> Value:
         """The first output of a node, of its inputs, a list of its own. Raises: InputError."""
@@ -227,8 +226,7 @@ class Operators:
                 "margins live on the logits before it: export the model without it, or say --strip-softmax to leave it "
                 "out (it keeps the order of the logits)"
             )
-        self.stripped = True
-        self._assembly.note("a softmax")  # in floats it can make two classes equal
+        self._assembly.soften()
         return replace(x, softened=True)
 
     # -- types -------------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from intervalcert.errors import InputError, UsageError, about
 from intervalcert.loaders.assembly import Assembly
+from intervalcert.loaders.interface import Hints
 from intervalcert.loaders.named import FLOAT_KINDS
 from intervalcert.loaders.tensors import Tensor
 from intervalcert.loaders.torch_file import array_of, import_torch, kind_of
@@ -52,14 +53,18 @@ def from_torch(
     mean: object = None,
     std: object = None,
     eps_space: str = "input",
+    threshold: object = None,
+    regression: bool = False,
 ) -> Network:
     """The network that a ``torch.nn.Sequential`` (or one ``Linear``) in evaluation mode computes, over the reals.
 
     Args:
         shape: of one input, without the batch; a flat one if it is not said.
-        strip_softmax: leave out a softmax at the end: margins live on the logits before it.
+        strip_softmax: leave out a softmax or a sigmoid at the end: margins live on the logits before it.
         mean, std: of inputs that are normalised before the model sees them: a number, or one for each entry.
         eps_space: where distances are measured: ``input``, before any normalisation, or ``normalised``, after it.
+        threshold: of a single output y, which is class 1 if y > threshold, else class 0 (0 if not said).
+        regression: a single output is a number, without classes: for bounds of its Lipschitz constant.
 
     Raises: InputError, with the place and the reason, for every module that is not exactly understood.
     """
@@ -69,7 +74,8 @@ def from_torch(
     modules = list(islice(_flattened(torch, model, "", 0), _MAX_MODULES + 1))
     if len(modules) > _MAX_MODULES:
         raise InputError(f"the model has more than {_MAX_MODULES} modules")
-    network = _Translation(torch, modules, sides, strip_softmax).network
+    hints = Hints(strip_softmax=strip_softmax, threshold=threshold, regression=regression)
+    network = _Translation(torch, modules, sides, hints).network.deciding(threshold, regression=regression)
     network = replace(network, sources=(Source(IN_MEMORY, network.content),))
     return network.after(mean, std).measured_in(space)
 
@@ -131,9 +137,9 @@ class _Translation:
     """Goes through the modules; `network` is what they compute."""
 
     def __init__(
-        self, torch: Any, modules: Sequence[tuple[str, Any]], shape: tuple[int, ...] | None, strip_softmax: bool
+        self, torch: Any, modules: Sequence[tuple[str, Any]], shape: tuple[int, ...] | None, hints: Hints
     ) -> None:
-        self._torch, self._strip_softmax = torch, strip_softmax
+        self._torch, self._strip_softmax = torch, hints.strip_softmax
         self._flat = shape is None or len(shape) == 1
         self._softened = False
         self._kind: str | None = None
@@ -146,9 +152,7 @@ class _Translation:
         for where, module, step in steps:
             with about(where):
                 step(module)
-        if strip_softmax and not self._softened:
-            raise InputError("there is no softmax at the end to be stripped: leave strip_softmax out")
-        self.network = self._assembly.network(shape)
+        self.network = self._assembly.network(shape, hints)
 
     def _table(self) -> dict[type, Callable[[Any], None]]:
         nn = self._torch.nn
@@ -322,5 +326,5 @@ class _Translation:
                 "margins live on the logits before it: take it out of the model, or say strip_softmax=True to leave it "
                 "out (it keeps the order of the logits)"
             )
-        self._assembly.note("a softmax")
+        self._assembly.soften()
         self._softened = True

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from intervalcert.errors import UsageError
 from intervalcert.files import atomic_writer
 from intervalcert.inputs import Evaluation
+from intervalcert.network import Single
 
 __all__ = ["check_enclosure_ending", "enclosure_sink", "enclosure_text"]
 
@@ -28,20 +29,25 @@ def check_enclosure_ending(path: Path) -> None:
         raise UsageError(f"{path}: enclosures are written as .csv, .npy or .npz; choose one of these endings")
 
 
-def enclosure_text(write: Callable[[str], object]) -> WriteEnclosures:
-    """Lines of text: index, argmax (empty where the ends do not tell it), lower and upper end of each logit."""
+def enclosure_text(write: Callable[[str], object], single: Single | None = None) -> WriteEnclosures:
+    """Lines of text: index, argmax (empty where the ends do not tell it), lower and upper end of each logit.
+
+    single: how a single output is read; where it makes no classes there is no argmax.
+    """
     count = -1
+    classes = ["argmax"] if single is None or single.threshold is not None else []
 
     def take(found: Evaluation) -> None:
         nonlocal count
         low, high = found.lower[-1], found.upper[-1]
         if count < 0:
             names = (f"lower{k},upper{k}" for k in range(low.shape[1]))
-            write(",".join(("index", "argmax", *names)))
+            write(",".join(("index", *classes, *names)))
         for lower, upper in zip(low, high, strict=True):
             count += 1
             ends = (f"{_text(a, _DOWN)},{_text(b, _UP)}" for a, b in zip(lower.tolist(), upper.tolist(), strict=True))
-            write(",".join((str(count), _winner(lower, upper), *ends)))
+            winner = [_winner(lower, upper, single) for _ in classes]
+            write(",".join((str(count), *winner, *ends)))
 
     return take
 
@@ -51,20 +57,23 @@ def _text(x: float, context: Context) -> str:
     return str(context.create_decimal_from_float(x)).replace("Infinity", "inf").lower()
 
 
-def _winner(lower: npt.NDArray[np.float64], upper: npt.NDArray[np.float64]) -> str:
-    """The class that is proved to have the largest logit."""
+def _winner(lower: npt.NDArray[np.float64], upper: npt.NDArray[np.float64], single: Single | None) -> str:
+    """The class that is proved to have the largest logit, or to be on its side of the threshold."""
+    if single is not None:
+        above, below = float(lower[0]) > single.constant, float(upper[0]) <= single.constant
+        return "1" if above else "0" if below else ""
     best = int(np.argmax(lower))
     others = np.delete(upper, best)
     return str(best) if (lower[best] > others).all() else ""
 
 
 @contextlib.contextmanager
-def enclosure_sink(path: Path) -> Iterator[WriteEnclosures]:
+def enclosure_sink(path: Path, single: Single | None = None) -> Iterator[WriteEnclosures]:
     """Takes enclosures and writes them to a file that appears complete, or not at all."""
     check_enclosure_ending(path)
     with atomic_writer(path) as file:
         if path.suffix.lower() == ".csv":
-            yield enclosure_text(lambda line: file.write(line.encode() + b"\n"))
+            yield enclosure_text(lambda line: file.write(line.encode() + b"\n"), single)
             return
         parts: list[Evaluation] = []
         yield parts.append

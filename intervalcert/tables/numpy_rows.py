@@ -12,23 +12,25 @@ import numpy.typing as npt
 from intervalcert.bulk import Rows, bfloat16_values
 from intervalcert.errors import InputError
 from intervalcert.loaders.numpy_files import ArrayHeader, map_array, read_header
-from intervalcert.tables.source import CHUNK_CELLS, RowSource
+from intervalcert.tables.source import CHUNK_CELLS, RowSource, expected
 
 __all__ = ["labels", "open_rows"]
 
 
 def open_rows(path: Path, classes: int | None, *, bfloat16: bool = False) -> RowSource:
     header = read_header(path, bfloat16=bfloat16)
-    if classes is not None and header.shape[-1] != classes:
-        raise InputError(f"{path} has {header.shape[-1]} logits per output, but the bounds are of {classes} classes")
-    if len(header.shape) != 2:
+    is_column = len(header.shape) == 1 and classes == 1  # of a single output
+    if classes is not None and header.shape[-1] != classes and not is_column:
+        raise InputError(f"{path} has {header.shape[-1]} logits per output, but {expected(classes)}")
+    if len(header.shape) != 2 and not is_column:
         raise InputError(f"{path}: an array of shape {header.shape} where a non-empty matrix is expected")
     return RowSource(path, header.shape[0], _rows(path, header, bfloat16))
 
 
 def _rows(path: Path, header: ArrayHeader, bfloat16: bool) -> Iterator[Rows]:
-    for start, window in _windows(path, header, max(1, CHUNK_CELLS // header.shape[1])):
+    for start, window in _windows(path, header, max(1, CHUNK_CELLS // (*header.shape, 1)[1])):
         values = bfloat16_values(window) if bfloat16 else window
+        values = values.reshape(len(values), -1)
         yield Rows.of_array(values, str(path), start, len(values))
 
 

@@ -21,7 +21,7 @@ from intervalcert.errors import InputError, UsageError
 from intervalcert.files import check_growth, open_input, size_of
 from intervalcert.rational import RationalVector, as_fraction
 from intervalcert.tables.parquet_pages import page_bytes
-from intervalcert.tables.source import CHUNK_CELLS, RowSource
+from intervalcert.tables.source import CHUNK_CELLS, RowSource, expected
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -63,9 +63,7 @@ def open_rows(path: Path, classes: int | None, origin: Path | None = None) -> Ro
     if not logits or not count:
         raise InputError(f"{path} contains no rows")
     if classes is not None and len(logits) != classes:
-        raise InputError(
-            f"{path} has {len(logits)} logits per output ({_listed(logits)}), but the bounds are of {classes} classes"
-        )
+        raise InputError(f"{path} has {len(logits)} logits per output ({_listed(logits)}), but {expected(classes)}")
     with _refusing_damage(path):
         _check_pages(path, file.metadata, size_of(origin or path))
     return RowSource(path, count, _chunks(file, path, logits, _RADIUS in schema.names))

@@ -13,10 +13,15 @@ import numpy.typing as npt
 from intervalcert.bulk import Rows
 from intervalcert.errors import InputError
 
-__all__ = ["CHUNK_CELLS", "LabelSource", "RowSource"]
+__all__ = ["CHUNK_CELLS", "LabelSource", "RowSource", "expected"]
 
 CHUNK_CELLS = 2**20
 """Logits that are read at once."""
+
+
+def expected(columns: int) -> str:
+    """How many there must be, for messages."""
+    return f"the bounds are of {columns} classes" if columns > 1 else "the bounds are of a model with a single output"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 Bounds are measured against `numpy.linalg.norm(W, 2)` of the same layers: the upper bound alone, which answers the same
 question, and with the lower bound that comes with it. Certify is measured against the plain float formula. BLAS is held
-to one thread (`compare/__init__.py`). Peak memory is that of a fresh process that does nothing else.
+to one thread (`compare/__init__.py`). Peak memory is that of a fresh process that does nothing else. At last come small
+files that were made to take much of both (`hostile`).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from compare import pictures
+from compare import hostile, pictures
 from compare.harness import Outcome, Setting, table
 from intervalcert import Bounds, Network, certify, compute_bounds, save_bounds
 from intervalcert.api import input_task
@@ -357,6 +358,15 @@ def run(setting: Setting) -> Outcome:
     outcome.data = {"networks": _networks(setting), "shapes": _shapes(setting, outcome)}
     outcome.data |= {"certify": _certify(setting), "memory": _memory(setting)}
     outcome.data |= {"many classes": _many_classes(setting), "local": _locally(setting)}
+    with tempfile.TemporaryDirectory() as folder:
+        outcome.data["hostile"] = hostile.measured(Path(folder), short=setting.short)
+    for row in outcome.data["hostile"]:
+        if (
+            row["outcome"] not in {"read", "refused"}
+            or row["seconds"] > hostile.SECONDS
+            or row["MB"] > hostile.MEGABYTES
+        ):
+            outcome.violations.append(f"a small file takes too much: {row}")
     outcome.tables = _tables(outcome.data)
     picture = pictures.growth(setting, outcome.data["shapes"])
     if picture is None:
@@ -418,8 +428,13 @@ def _tables(data: dict[str, Any]) -> list[Any]:
     memory = table("Peak memory of a process, 11 steps", "shape", "backend", "MB")
     for row in data["memory"]:
         memory.add_row("{} x {}".format(*row["shape"]), row["backend"], str(row["MB"]))
+    small = table("Small files that ask for much", "", "KB", "outcome", "seconds of CPU", "peak MB")
+    for row in data["hostile"]:
+        small.add_row(
+            row["what"], f"{row['bytes'] / 1000:.0f}", row["outcome"], f"{row['seconds']:.1f}", str(row["MB"])
+        )
     many = table("Many classes, float64, whole commands", "network", "bounds", "file", "radius")
     for row in data["many classes"]:
         bounds, radius = ("{seconds:.1f} s, peak {MB} MB".format(**row[name]) for name in ("bounds", "radius"))
         many.add_row(row["network"], bounds, f"{row['file MB']:.1f} MB", f"{row['outputs']} outputs: {radius}")
-    return [networks, whole, shapes, certified, memory, many, _local_table(data["local"])]
+    return [networks, whole, shapes, certified, memory, many, _local_table(data["local"]), small]

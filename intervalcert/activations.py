@@ -11,6 +11,10 @@ from intervalcert.rational import parse_rational
 
 __all__ = ["ACTIVATIONS", "PARAMETRISED", "Activation", "Curve", "Hinges", "activation"]
 
+MAX_BITS = 8_400
+"""Of either part of a parameter, as a fraction. A float64 has at most 1,075, a decimal that is read (of 1,500 digits,
+with an exponent of 1,000) fewer than that: larger ones would only make every product of bounds as long."""
+
 
 @dataclass(frozen=True)
 class Hinges:
@@ -94,7 +98,7 @@ def activation(name: str) -> Activation:
     if kind == "clip" and colon:
         return _clip(name, *parameter.partition(":")[::2])
     if kind in PARAMETRISED and colon:
-        value = parse_rational(parameter)
+        value = _parameter(parameter, name)
         if kind == "leaky_relu":
             leaky = Hinges(_ZERO, value, ((_ONE - value, _ZERO),))
             return _sector(name, min(_ONE, value), max(_ONE, value), leaky)
@@ -108,10 +112,18 @@ def activation(name: str) -> Activation:
     raise InputError(f"no Lipschitz constant is known for the activation {name!r}: use {known}")
 
 
+def _parameter(text: str, name: str) -> Fraction:
+    value = parse_rational(text)
+    if max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS:
+        shown = name if len(name) <= 40 else name[:30] + "…"
+        raise InputError(f"the activation {shown!r} has a parameter of more than {MAX_BITS} bits, which no float has")
+    return value
+
+
 def _clip(name: str, low: str, high: str) -> Activation:
     """min(max(x, low), high)."""
-    least = None if low == "-inf" else parse_rational(low)
-    most = None if high == "inf" else parse_rational(high)
+    least = None if low == "-inf" else _parameter(low, name)
+    most = None if high == "inf" else _parameter(high, name)
     if least is not None and most is not None and least > most:
         raise InputError(f"the activation {name!r}: its lower end must not be above the upper one")
     kinks = [] if least is None else [(_ONE, least)]

@@ -1,4 +1,8 @@
-"""Reading what one was not promised, and writing all or nothing."""
+"""Reading what one was not promised, and writing all or nothing.
+
+A file whose name ends with ``.gz`` is read as what is in it, a file with the rest of the name (`unpacked`). What a
+compressed file may grow to has one limit everywhere (`check_growth`), so that a small one cannot fill the memory.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,21 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
+import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from intervalcert.cleanup import cleared_away
-from intervalcert.errors import InputError, UsageError
+from intervalcert.errors import InputError, IntervalcertError, UsageError
 
 __all__ = [
     "MAX_FILE_BYTES",
     "Stamp",
     "atomic_writer",
+    "check_growth",
     "check_output",
     "is_plain",
     "open_input",
@@ -25,7 +33,9 @@ __all__ = [
     "read_limited",
     "read_text",
     "sha256_of",
+    "size_of",
     "stamp_of",
+    "unpacked",
 ]
 
 Stamp = tuple[int, ...]
@@ -33,6 +43,12 @@ Stamp = tuple[int, ...]
 
 MAX_FILE_BYTES = 2**27
 """Text, JSON and compressed files are read whole, so there is a limit: 128 MiB."""
+
+FREE_BYTES, MAX_GROWTH = 2**24, 64
+"""A compressed file may unpack to 16 MiB, or to so many times its size. Weights of which 98 of 100 are zero, as 32-bit
+floats, grow less than 50 times; what grows more was made to fill the memory."""
+
+_PIECE = 2**20
 
 
 @contextlib.contextmanager
@@ -64,9 +80,68 @@ def is_plain(path: Path) -> bool:
     return False
 
 
+def size_of(path: Path) -> int:
+    """In bytes."""
+    with open_input(path) as file:
+        return os.fstat(file.fileno()).st_size
+
+
+def check_growth(path: Path, unpacked: int, packed: int) -> None:
+    """Raises: InputError if so many bytes, out of a file of that size, are more than such a file can need."""
+    if unpacked > max(FREE_BYTES, MAX_GROWTH * packed):
+        raise InputError(
+            f"{path} has {packed} bytes and unpacks to more than {MAX_GROWTH} times as many ({unpacked} or more): that "
+            "much is not read from a compressed file. If it is what you want, save it uncompressed"
+        )
+
+
+@contextlib.contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """The file itself; or, if its name ends with ``.gz``, what is in it, in a file that is there for the while.
+
+    Messages that name that file are changed to name the one that the user knows.
+    Raises: InputError unless it is one complete gzip file that grows within the limit.
+    """
+    if path.suffix.lower() != ".gz":
+        yield path
+        return
+    # Named before it is made: whenever an interrupt comes, it is known what to remove.
+    folder = Path(tempfile.gettempdir()) / f"intervalcert-{secrets.token_hex(8)}"
+    with cleared_away(lambda: shutil.rmtree(folder, ignore_errors=True)):
+        inner = folder / (path.stem or "unpacked")
+        try:
+            folder.mkdir(mode=0o700)
+        except OSError as error:
+            raise InputError(f"{path} cannot be unpacked to {folder}: {error.strerror or error}") from None
+        with open_input(path) as packed, inner.open("wb") as file:
+            _unpack(path, packed, file)
+        try:
+            yield inner
+        except IntervalcertError as error:
+            raise type(error)(str(error).replace(str(inner), str(path))) from None
+
+
+def _unpack(path: Path, packed: IO[bytes], file: IO[bytes]) -> None:
+    """Piece by piece. zlib compares the checksum and the length at the end."""
+    stream, size = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS), os.fstat(packed.fileno()).st_size
+    written = 0
+    try:
+        while not stream.eof:
+            piece = stream.unconsumed_tail or packed.read(_PIECE)
+            found = stream.decompress(piece, _PIECE)
+            if not piece and not found:
+                raise InputError(f"{path} is not a complete gzip file: it ends too early (is it truncated?)")
+            written += file.write(found)
+            check_growth(path, written, size)
+    except zlib.error as error:
+        raise InputError(f"{path} is not a complete gzip file: {error}") from None
+    if stream.unused_data or packed.read(1):
+        raise InputError(f"{path}: something follows after the gzip file in it; one alone is read: compress it again")
+
+
 def read_limited(path: Path, limit: int = MAX_FILE_BYTES) -> bytes:
     """The bytes of a file that is not empty and not larger than the limit."""
-    with open_input(path) as file:
+    with unpacked(path) as inner, open_input(inner) as file:
         # One byte beyond the limit tells; the size that a pipe or a device reports would not.
         size = os.fstat(file.fileno()).st_size
         data = file.read(limit + 1) if size <= limit else b""

@@ -91,8 +91,11 @@ class Evaluator:
         ]
 
     def _converted(self, norms: Sequence[Fraction]) -> list[Matrix[Any]]:
-        layers = zip(self.network.layers, norms, strict=True)
-        return [self.backend.matrix(layer.weights).within(norm) for layer, norm in layers]
+        """Within their norms. A matrix of several layers is converted once."""
+        used = [(id(layer.weights), norm) for layer, norm in zip(self.network.layers, norms, strict=True)]
+        of_each = dict(zip(used, self.network.layers, strict=True))
+        held = {key: self.backend.matrix(layer.weights).within(key[1]) for key, layer in of_each.items()}
+        return [held[key] for key in used]
 
     def _held(self, shrinkage: Shrinkage | None) -> _Held | None:
         if shrinkage is None:

@@ -16,13 +16,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from intervalcert.chain import Multipliers, chain_bounds, distances_squared, guess_chain, tuned_multipliers
-from intervalcert.errors import InconclusiveError, UsageError
+from intervalcert.errors import InconclusiveError, InputError, UsageError
 from intervalcert.fallback import SHARP_BITS, Settled, describe, settle
 from intervalcert.layerwise import LayerBound, Plan, layer_bound
 from intervalcert.network import Network
 from intervalcert.pairs import PairMatrix, floats_above
 from intervalcert.protocol import Backend, Floats, Scalar, Vector
-from intervalcert.rational import decimal_upper, round_up
+from intervalcert.rational import MAX_BINARY_EXPONENT, decimal_upper, round_up
 
 __all__ = [
     "MARGIN_METHODS",
@@ -111,11 +111,27 @@ def layer_bounds(
     plans: Sequence[Plan],
     on_step: Callable[[int], None] = lambda _: None,
 ) -> tuple[LayerBound, ...]:
-    """A bound of every layer's operator norm; there is one plan per layer."""
-    return tuple(
-        layer_bound(layer.weights, rungs, plan, lambda index=index: on_step(index))  # type: ignore[misc]
-        for index, (layer, plan) in enumerate(zip(network.layers, plans, strict=True))
-    )
+    """A bound of every layer's operator norm; there is one plan per layer. A matrix of several layers counts once."""
+    known: dict[tuple[int, Plan], LayerBound] = {}
+    for index, (layer, plan) in enumerate(zip(network.layers, plans, strict=True)):
+        if (id(layer.weights), plan) in known:
+            on_step(index)
+        else:
+            bound = layer_bound(layer.weights, rungs, plan, lambda index=index: on_step(index))  # type: ignore[misc]
+            known[id(layer.weights), plan] = bound
+    return tuple(known[id(layer.weights), plan] for layer, plan in zip(network.layers, plans, strict=True))
+
+
+def _check_size(network: Network, layers: Sequence[LayerBound]) -> None:
+    """Raises: InputError if the product of the norms and constants is so far from 1 that no bounds file holds it."""
+    constants = [layer.activation.lipschitz for layer in network.layers if layer.activation is not None]
+    bits = sum(max(x.numerator.bit_length(), x.denominator.bit_length()) for x in constants)
+    bits += sum(abs(x.numerator.bit_length() - x.denominator.bit_length()) for x in (bound.upper for bound in layers))
+    if bits > MAX_BINARY_EXPONENT:
+        raise InputError(
+            f"the layers and slopes of the model multiply to a number of some {bits} bits, and at most "
+            f"{MAX_BINARY_EXPONENT} are held: rescale the model's layers"
+        )
 
 
 def product_margins(network: Network, layers: Sequence[LayerBound], rungs: Sequence[Backend[Any]]) -> Margins:
@@ -223,6 +239,7 @@ def network_bounds(
     *,
     margins: MarginPlan | None = None,
 ) -> NetworkBounds:
-    """The whole first stage on one ladder of number systems."""
+    """The whole first stage on one ladder of number systems. Raises: InputError for margins too large to be written."""
     layers = layer_bounds(network, rungs, plans, on_step)
+    _check_size(network, layers)
     return NetworkBounds(layers, margins_by(margins or MarginPlan(), network, layers, rungs))

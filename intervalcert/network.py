@@ -63,6 +63,9 @@ IN_MEMORY = "(in memory)"
 MAX_CLASSES = 1_024
 """Margins are kept for each pair of classes: half a million pairs are the limit."""
 
+MAX_LAYERS = 1_024
+"""Much is computed for each of them, however small they are."""
+
 MAX_ENTRIES = 2**26
 """Weights of one layer. As exact integers they take some 40 bytes each."""
 
@@ -261,6 +264,8 @@ class Network:
     def __post_init__(self) -> None:
         if not self.layers:
             raise InputError("the model has no layers")
+        if len(self.layers) > MAX_LAYERS:
+            raise InputError(f"the model has {len(self.layers)} layers; at most {MAX_LAYERS} are bounded")
         for index, layer in enumerate(self.layers):
             rows, columns = layer.weights.shape
             if index and columns != self.layers[index - 1].weights.shape[0]:
@@ -379,7 +384,8 @@ class Network:
         """The model with a normalisation before it, in whose space distances are then measured.
 
         Each is a number, a list with one for each input, or for images one for each channel, as `rational.as_fraction`
-        reads them; None for a mean of 0. Raises: UsageError for a mean without a std, which is easily forgotten.
+        reads them; None for a mean of 0. A mean of 0 and a std of 1 change nothing: the model is then the same.
+        Raises: UsageError for a mean without a std, which is easily forgotten.
         """
         if mean is None and std is None:
             return self
@@ -389,7 +395,10 @@ class Network:
             raise UsageError("a mean without a std: say by what x - mean is divided (std, --std), or 1 if by nothing")
         values = (("the mean", 0 if mean is None else mean), ("the std", std))
         rows = [self._per_input(as_row(x if is_listed(x) else [x], what)) for what, x in values]
-        made = replace(self, normalisation=Normalisation.of(rows[0], rows[1], self.inputs), eps_space="normalised")
+        normalisation = Normalisation.of(rows[0], rows[1], self.inputs)
+        if normalisation.is_identity:
+            return self
+        made = replace(self, normalisation=normalisation, eps_space="normalised")
         return made._identified()
 
     def deciding(self, threshold: object = None, *, regression: bool = False) -> Network:

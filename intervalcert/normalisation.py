@@ -89,6 +89,13 @@ class Normalisation:
     def inputs(self) -> int:
         return self.mean.shape[0]
 
+    @property
+    def is_identity(self) -> bool:
+        """Whether it subtracts zeros and multiplies with ones: no normalisation at all."""
+        one = self.factor.denominator
+        factors, means = self.factor.numerators.ravel().tolist(), self.mean.numerators.ravel().tolist()
+        return self.least == 1 and not any(means) and all(x == one for x in factors)
+
     @staticmethod
     def of(mean: Sequence[Fraction], std: Sequence[Fraction], inputs: int) -> Normalisation:
         """From one number for all inputs, or one for each."""

@@ -426,7 +426,8 @@ class RationalMatrix:
 
     Invariants: `numerators` is a two-dimensional, non-empty object array of Python ints that nobody writes to;
     `denominator` >= 1. Entry (i, j) is numerators[i, j] / denominator.
-    A matrix of floats is kept as such: the integers are made when somebody asks for them.
+    A matrix of floats, or of integers that are floats, is kept as such: Python's integers, which take five times as
+    much, are made when somebody asks for them.
     """
 
     __slots__ = ("_floats", "_integers", "_near", "_shape")
@@ -476,6 +477,8 @@ class RationalMatrix:
     __hash__ = None  # type: ignore[assignment]
 
     def transposed(self) -> RationalMatrix:
+        if self._integers is None and self._floats is not None:
+            return RationalMatrix.from_floats(self._floats[0].T, self._floats[1])
         return RationalMatrix(self.numerators.T, self.denominator)
 
     def near_floats(self) -> NearFloats:
@@ -488,6 +491,12 @@ class RationalMatrix:
         """These very numbers, if every one of them is a finite float64."""
         if self._floats is not None and self._floats[1] == 0:
             return self._floats[0]
+        near = self.near_floats()
+        if near.exact:
+            with np.errstate(over="ignore"):
+                made = np.ldexp(near.values, near.exponent)
+            # What became infinite, or lost bits among the subnormals, does not come back.
+            return made if np.array_equal(np.ldexp(made, -near.exponent), near.values) else None
         numerators, denominator = self.numerators.ravel().tolist(), self.denominator
         if (denominator // math.gcd(denominator, *numerators)).bit_count() != 1:
             return None
@@ -505,7 +514,7 @@ class RationalMatrix:
 
         Requires: every entry finite (the caller has the better error message).
         """
-        if array.dtype.kind in "iu":
+        if array.dtype.kind in "iu" and not _fit_floats(array):
             return RationalMatrix(_frozen(array.astype(object) << max(exponent, 0)), 1 << max(-exponent, 0))
         made = RationalMatrix.__new__(RationalMatrix)
         floats = np.array(array, dtype=np.float64, order="C")  # a copy: the caller may write to its own
@@ -547,6 +556,11 @@ def exact_integers(x: npt.NDArray[np.float64]) -> tuple[IntegerArray, int]:
         raise UndecidedError("a number that is not finite")
     numerators, denominator = _float_integers(x, 0)
     return numerators, denominator
+
+
+def _fit_floats(integers: npt.NDArray[Any]) -> bool:
+    """Whether each of them is a float64, as those of at most 53 bits are."""
+    return integers.dtype.itemsize < 8 or (int(integers.max()) <= 2**53 and int(integers.min()) >= -(2**53))
 
 
 def _frozen(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

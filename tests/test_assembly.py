@@ -245,6 +245,22 @@ def test_what_comes_first_is_the_normalisation():
     assert [inner.bias[i, 0] for i in range(2)] == [-6, -16]
 
 
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [("shift", np.zeros(2, dtype=np.float32))],
+        [("shift", np.zeros(1, dtype=np.float32)), ("divide", np.ones(1, dtype=np.float32))],
+        [("scale", np.ones(2, dtype=np.float32))],
+        [("normalise", *(np.full(2, x, dtype=np.float32) for x in (1, 0, 0, 1)))],
+    ],
+)
+def test_zeros_and_ones_are_no_normalisation(steps):
+    network = assembled([*steps, ("affine", np.eye(2, dtype=np.float32), None)], 2)
+    assert network.normalisation is None
+    assert network.eps_space == "input"
+    assert network.layers[0].bias is None
+
+
 def test_a_scaling_that_loses_an_input_is_no_normalisation():
     steps = [("scale", np.array([4, 0], dtype=np.float32)), ("affine", np.eye(2, dtype=np.float32), None)]
     network = assembled(steps, 2)
@@ -335,12 +351,16 @@ def test_a_scaling_by_long_quotients_is_enclosed():
 LAYER = ("affine", np.array([[1, 2], [3, 4]], dtype=np.float32), np.array([1, 2], dtype=np.float32))
 BARE = ("affine", LAYER[1], None)
 ONE = np.array([1, 0.5], dtype=np.float32)
+ONES, ZEROS = np.ones(2, dtype=np.float32), np.zeros(2, dtype=np.float32)
 
 PLAIN = {
     "layers": [LAYER, ("activate", "relu"), LAYER],
     "two matrices": [LAYER, BARE],
     "a bias that is added": [BARE, ("shift", ONE), ("activate", "relu"), LAYER],
     "an activation at the end": [LAYER, ("activate", "relu")],
+    "zeros and ones first": [("shift", ZEROS), ("scale", ONES), ("divide", ONES), LAYER],
+    "zeros and ones between": [LAYER, ("scale", ONES), ("activate", "relu"), ("shift", ZEROS), ("divide", ONES), LAYER],
+    "zeros after a bias": [LAYER, ("shift", ZEROS), ("shift", -ZEROS)],
     "a shift between activations": [LAYER, ("activate", "relu"), ("shift", ONE), ("activate", "hard_tanh"), LAYER],
 }
 MORE = {
@@ -348,11 +368,13 @@ MORE = {
     "two shifts": [BARE, ("shift", ONE), ("shift", ONE)],
     "a scaling": [LAYER, ("scale", ONE)],
     "a scaling after an activation": [LAYER, ("activate", "relu"), ("scale", ONE), ("activate", "relu"), LAYER],
+    "a tiny shift": [("shift", np.array([0, 1e-45], dtype=np.float32)), LAYER],
     "a shift before a layer": [LAYER, ("activate", "relu"), ("shift", ONE), LAYER],
     "a normalisation": [("shift", ONE), LAYER],
     "a scaling with a zero": [("scale", np.array([0, 1], dtype=np.float32)), LAYER],
     "a scaling with a zero, and no layer": [("scale", np.array([0, 1], dtype=np.float32)), ("activate", "relu"), LAYER],
     "batch normalisation": [LAYER, ("normalise", ONE, ONE, ONE, ONE), LAYER],
+    "batch normalisation by nothing": [LAYER, ("normalise", ONES, ZEROS, ZEROS, ONES), LAYER],
     "irrational batch normalisation": [LAYER, ("normalise", ONE, ONE, ONE, 2 * ONE), LAYER],
 }
 
@@ -377,7 +399,11 @@ def test_constants_that_a_program_computes_are_not_those_that_it_stores():
     first.affine(product, None)
     second.affine(Tensor(np.ones((4, 2), dtype=np.float32)), None)
     second.shift(product.reshaped((4,)))
-    for made in (first, second):
+    third = Assembly(2)  # what is zero here may be something in floats
+    tenth = Tensor(ONE) * Tensor(np.array(0.1, dtype=np.float32))
+    third.shift(tenth - tenth)
+    third.affine(Tensor(np.eye(2, dtype=np.float32)), None)
+    for made in (first, second, third):
         with pytest.raises(InputError, match="constants that are computed"):
             as_deployed(made.network(), get_format("float32"))
 

@@ -97,6 +97,12 @@ RESCALINGS = {
 }
 
 
+def test_rescaling_by_one_is_nothing(read):
+    network = read([layer("Rescaling", scale=1.0, offset=0.0), layer("Dense", units=3)], {"dense": [KERNEL, BIAS]})
+    assert network.normalisation is None
+    assert network.folded == ()
+
+
 @pytest.mark.parametrize("case", RESCALINGS)
 def test_rescaling_rounds_its_constants_to_float32(read, case):
     scale, offset, function = RESCALINGS[case]

@@ -539,7 +539,7 @@ def test_a_bomb_is_not_unpacked(tmp_path, frugal):
             for _ in range(200):
                 member.write(bytes(2**20))
     assert path.stat().st_size < 2**20
-    with pytest.raises(InputError, match=r"model.weights.h5 unpacks to 209715200 bytes, more than such a file can"):
+    with pytest.raises(InputError, match=r"unpacks to more than 64 times as many \(209\d+ or more\)"):
         load_model(path)
 
 

@@ -217,7 +217,7 @@ def test_long_texts_in_an_archive_are_refused_before_they_take_long(tmp_path, ca
 def test_factors_that_are_hardly_known(tmp_path, capsys, name):
     """The least factor is shown as it is, and may have more digits than Python writes at once."""
     arrays = {"mean": np.zeros(2), "factor": np.ones(2)} if name == "factor_least" else {}
-    path = write_npz(tmp_path / "m.npz", **arrays, **{name: np.array([b"1*2^-50000"])})
+    path = write_npz(tmp_path / "m.npz", **arrays, **{name: np.array([b"1*2^-20000"])})
     code, out, _ = ran(capsys, "inspect", path)
     assert code == 0
     assert "within a part of 1" in out
@@ -232,3 +232,14 @@ def test_numbers_that_are_too_long_are_not_written(tmp_path, capsys):
     with pytest.raises(InputError, match="too long to be written"):
         save_model(network, tmp_path / "m.npz")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mean_of_zeros_and_factors_of_one_are_no_normalisation(tmp_path, capsys):
+    weights = np.eye(2, dtype=np.float32)
+    np.savez(tmp_path / "m.npz", W0=weights, mean=np.zeros(2), factor=np.ones(2))
+    for network in (load_model(tmp_path / "m.npz"), load_model(tmp_path / "m.npz", mean=0, std=[1, 1])):
+        assert network.normalisation is None
+    assert Network.from_arrays([weights], mean=[0, 0], std="1").normalisation is None
+    np.savez(tmp_path / "m.npz", W0=weights, mean=np.zeros(3), factor=np.ones(3))
+    code, _, err = ran(capsys, "inspect", tmp_path / "m.npz")
+    assert (code, "3 inputs are normalised, but the model takes 2" in err) == (3, True)

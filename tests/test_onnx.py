@@ -1,5 +1,7 @@
 """ONNX files of real exporters: the network is the one that was exported, and is refused where it is not understood."""
 
+import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,21 @@ from intervalcert import InputError, UsageError, load_model
 from intervalcert.deployed import as_deployed
 from intervalcert.formats import get_format
 from tests.commands import ran
-from tests.onnx_models import TYPES, UNITS, agree, layers_of, logits, model, node, read, rounding, run, tensor, whole
+from tests.onnx_models import (
+    TYPES,
+    UNITS,
+    agree,
+    layers_of,
+    logits,
+    model,
+    node,
+    read,
+    rounding,
+    run,
+    saved,
+    tensor,
+    whole,
+)
 
 FIXTURES = Path(__file__).parent / "fixtures"
 EXPECTED = np.load(FIXTURES / "expected.npz")
@@ -305,6 +321,14 @@ def test_other_options_are_refused():
 # -- what a program in floats does besides its layers ------------------------------------------------------------------
 
 PLAIN = {
+    "zeros and ones": [
+        node("Sub", "x none", "s"),
+        node("Div", "s one", "d"),
+        node("MatMul", "d W", "z"),
+        node("Add", "z none", "h"),
+        node("Mul", "h one", "y"),
+    ],
+    "a bias that is subtracted": [LINEAR, node("Sub", "z b", "y")],
     "layers": [LINEAR, node("Add", "z b", "h"), node("Relu", "h", "r"), node("MatMul", "r V", "y")],
     "gemm": [node("Gemm", "x W b", "y")],
     "two layers in a row": [LINEAR, node("MatMul", "z V", "y")],
@@ -334,6 +358,8 @@ CONSTANTS = {
     "b": [1, 2, 3, 4],
     "V": np.ones((4, 2), dtype=np.float32),
     "k": [3],
+    "none": [0],
+    "one": [1],
     "half": W.astype(np.float16),
     "two": whole(2),
 }
@@ -344,6 +370,33 @@ def test_layers_alone_are_deployed(case):
     network = read(model(PLAIN[case], CONSTANTS))
     assert network.folded == ()
     assert layers_of(as_deployed(network, FLOAT32)) == layers_of(network)
+
+
+def test_a_mean_of_zeros_is_no_normalisation(tmp_path, capsys):
+    """As in the files of ACAS Xu, whose inputs have the shape (1, 1, 1, 5): x - 0, then layers."""
+    rng = np.random.default_rng(3)
+    constants, nodes = {"mean": np.zeros((1, 1, 1, 5), dtype=np.float32)}, [node("Sub", "x mean", "s")]
+    nodes.append(node("Flatten", "s", "h0", axis=1))
+    for i, (inputs, outputs) in enumerate([(5, 6), (6, 6), (6, 5)]):
+        constants[f"W{i}"] = rng.normal(size=(inputs, outputs)).astype(np.float32)
+        constants[f"b{i}"] = rng.normal(size=outputs).astype(np.float32)
+        last = i == 2
+        nodes += [node("MatMul", f"h{i} W{i}", f"m{i}"), node("Add", f"m{i} b{i}", "y" if last else f"a{i}")]
+        nodes += [] if last else [node("Relu", f"a{i}", f"h{i + 1}")]
+    made = model(nodes, constants, shape=(1, 1, 1, 5))
+    network = read(made)
+    assert network.normalisation is None
+    assert network.folded == ()
+    assert agree(network, made, rng.normal(size=(20, 5)).astype(np.float32))
+    path = saved(made, tmp_path / "acas.onnx")
+    np.save(tmp_path / "x.npy", rng.normal(size=(4, 5)).astype(np.float32))
+    code, out, _ = ran(capsys, "inspect", path)
+    assert code == 0
+    assert re.search(r"normalisation\W+none", out)
+    argv = ("--model", path, "--inputs", tmp_path / "x.npy", "--eps", "0.0001", "--deployed", "float32", "--json")
+    code, out, _ = ran(capsys, "certify", *argv)
+    assert code == 0
+    assert json.loads(out)["certified"] > 0
 
 
 @pytest.mark.parametrize("case", BESIDES)

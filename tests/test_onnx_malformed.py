@@ -11,8 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intervalcert import InputError, UsageError, load_model
+from intervalcert import InputError, UsageError, lipschitz, load_model
+from intervalcert.backends import get_backend, ladder
+from intervalcert.forward import Evaluator
+from intervalcert.layerwise import Plan
 from intervalcert.loaders import onnx_file, onnx_graph, tensors
+from intervalcert.loaders.assembly import Assembly
 from tests.commands import ran
 from tests.onnx_models import array, layers_of, model, node, onnx, read, refused, saved, tensor, whole
 
@@ -498,6 +502,61 @@ def test_a_small_file_does_not_take_long(case, monkeypatch):
     with pytest.raises(InputError, match=r"(too large|too much) to be computed exactly|sizes are put together"):
         read(made)
     assert time.process_time() - start < 5
+
+
+def tied(count, side=4):
+    """One matrix at so many places, and another one at the end."""
+    nodes = [node("Identity", "x", "r0")]
+    for i in range(count):
+        nodes += [node("MatMul", f"r{i} W", f"z{i}"), node("Relu", f"z{i}", f"r{i + 1}")]
+    nodes.append(node("MatMul", f"r{count} V", "y"))
+    return model(nodes, {"W": array(side, side), "V": array(side, 3)}, shape=("N", side))
+
+
+def test_a_matrix_at_many_places_is_held_bounded_and_converted_once(monkeypatch):
+    network = read(tied(20))
+    weights = [layer.weights for layer in network.layers]
+    assert all(each is weights[0] for each in weights[:20])
+    assert weights[20] is not weights[0]
+    bounded = []
+    monkeypatch.setattr(
+        lipschitz, "layer_bound", lambda *each, bound=lipschitz.layer_bound: (bounded.append(each[0]), bound(*each))[1]
+    )
+    stepped = []
+    found = lipschitz.layer_bounds(network, ladder("exact"), [Plan()] * 21, stepped.append)
+    assert bounded == [weights[0], weights[20]]
+    assert set(stepped) == set(range(21))
+    assert found == tuple(bound for bound in (found[0], found[20]) for _ in range(20 if bound is found[0] else 1))
+    evaluator = Evaluator(network, [bound.upper for bound in found], get_backend("float64"))
+    assert len({id(each) for each in evaluator.weights}) == 2
+
+
+def test_plans_that_differ_are_carried_out_each():
+    network = read(tied(2))
+    found = lipschitz.layer_bounds(network, ladder("exact"), [Plan(iterations=0), Plan(iterations=5), Plan()])
+    assert found[0].upper > found[1].upper
+
+
+def test_the_places_of_a_matrix_are_counted(monkeypatch):
+    monkeypatch.setattr(tensors, "MAX_REPEATED", 3 * 4096)
+    assert len(read(tied(4)).layers) == 5
+    with pytest.raises(InputError, match=r"a matrix of shape \[4, 4\] is used at so many places"):
+        read(tied(5))
+    monkeypatch.setattr(tensors, "_PLACE", 1)
+    monkeypatch.setattr(tensors, "MAX_REPEATED", 3 * 16 - 1)
+    assert len(read(tied(3)).layers) == 4
+    with pytest.raises(InputError, match="at so many places"):
+        read(tied(4))
+
+
+def test_views_of_one_array_are_the_same_matrix_only_if_they_are_read_alike():
+    made, square = Assembly(2), np.array([[1, 2], [3, 4]], dtype=np.float32)
+    for view in (square, square.T, square[:], square[::-1], square.copy()):
+        made.affine(made.tensor(view), None)
+    weights = [layer.weights for layer in made.network().layers]
+    assert weights[0] is weights[2]
+    assert len({id(each) for each in weights}) == 4
+    assert [each[0, 1] for each in weights] == [2, 3, 2, 4, 2]
 
 
 def test_inputs_that_are_left_out_do_not_take_long():

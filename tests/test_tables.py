@@ -5,6 +5,7 @@ come out the same in every format. Then the command line on many rows: memory, i
 import contextlib
 import datetime as dt
 import decimal
+import io
 import json
 import math
 import os
@@ -14,6 +15,7 @@ import sys
 import time
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -41,6 +43,7 @@ from intervalcert.certifier import Certifier, Verdict
 from intervalcert.cli import main
 from intervalcert.rational import RationalVector
 from intervalcert.tables import open_rows, source, text_rows
+from intervalcert.tables.parquet_pages import page_bytes
 
 BOUNDS = compute_bounds(Network.from_arrays([np.array([[1.0, 2.0], [0.5, 1.0], [-1.0, 2.0]])]), "exact", 3)
 MARGINS = BOUNDS.margins.matrix
@@ -306,6 +309,96 @@ def test_damaged_parquet_is_refused(tmp_path):
         path.write_bytes(good[:at] + bytes([good[at] ^ 0x55]) + good[at + 1 :])
         with contextlib.suppress(InputError):  # it may still be valid; nothing else may happen
             collected(path, Radii.all_equal(Fraction(0)))
+
+
+WAYS = {
+    "usual": {},
+    "small groups and pages": {"row_group_size": 100, "data_page_size": 64, "compression": "gzip"},
+    "plain": {"compression": "none", "use_dictionary": False, "data_page_version": "2.0"},
+    "checksums": {"compression": "brotli", "write_page_index": True, "write_page_checksum": True},
+    "split bytes": {"compression": "zstd", "column_encoding": "BYTE_STREAM_SPLIT", "use_dictionary": False},
+    "no statistics": {"write_statistics": False},
+    "texts in statistics": {"column_encoding": {"a": "PLAIN"}, "use_dictionary": ["b", "c"]},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_pages_of_parquet_are_as_large_as_they_say(tmp_path, way):
+    """All of them together, with their headers, take what the end of the file says of an honest one."""
+    rng = np.random.default_rng(3)
+    columns = {"a": rng.normal(size=700), "b": rng.integers(0, 9, 700), "c": np.zeros(700)}
+    path = tmp_path / "y.parquet"
+    pq.write_table(pa.table(columns), path, **WAYS[way])
+    assert [float(row[0]) for row in fractions(read_outputs(path, 3))] == columns["a"].tolist()
+    metadata = pq.ParquetFile(path).metadata
+    with path.open("rb") as file:
+        for index in range(metadata.num_row_groups):
+            for column in map(metadata.row_group(index).column, range(3)):
+                pages = list(page_bytes(file, column))
+                assert pages
+                heads = column.total_uncompressed_size - sum(pages)
+                assert 0 < heads < 200 * len(pages)
+
+
+def giant(path, rows, **options):
+    """Zeros in one page for each of three columns."""
+    whole = dict.fromkeys(("row_group_size", "write_batch_size", "max_rows_per_page"), rows)
+    table = pa.table({name: np.zeros(rows) for name in "abc"})
+    pq.write_table(table, path, compression="zstd", data_page_size=2**30, **whole, **options)
+    return path
+
+
+@pytest.mark.parametrize("use_dictionary", [True, False])
+def test_a_small_parquet_file_with_very_many_rows_is_refused(tmp_path, use_dictionary):
+    path = giant(tmp_path / "y.parquet", 3_000_000, use_dictionary=use_dictionary)
+    assert path.stat().st_size < 20_000
+    with pytest.raises(InputError, match=r"y\.parquet has \d+ bytes and unpacks to more than 64 times as many"):
+        open_rows(path, 3)
+
+
+def test_a_page_of_parquet_that_lies_about_its_size_is_refused(tmp_path, monkeypatch):
+    """The end of the file says otherwise, but the library would believe the page."""
+    monkeypatch.setattr("intervalcert.files.FREE_BYTES", 2**16)
+    path = giant(tmp_path / "y.parquet", 1250, use_dictionary=False)
+    assert len(read_outputs(path, 3).rows) == 1250
+    with path.open("rb") as file:
+        column = pq.ParquetFile(path).metadata.row_group(0).column(1)
+        (page,) = page_bytes(file, column)
+    assert 10_000 <= page < 10_100
+    data = bytearray(path.read_bytes())
+    zigzag, largest = 2 * page, 2**21 - 2
+    said, lie = (bytes([0x15, x & 127 | 128, x >> 7 & 127 | 128, x >> 14]) for x in (zigzag, largest))
+    place = data.index(said, column.data_page_offset)
+    data[place : place + 4] = lie
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="unpacks to more than 64 times as many"):
+        open_rows(path, 3)
+
+
+def test_pages_that_are_too_large_together_are_refused(tmp_path, monkeypatch):
+    path = giant(tmp_path / "y.parquet", 1250, use_dictionary=False)
+    monkeypatch.setattr("intervalcert.tables.parquet_rows.MAX_PAGES_BYTES", 30_000)
+    with pytest.raises(InputError, match=r"row group 0 has pages .* write smaller pages or row groups"):
+        open_rows(path, 3)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"",
+        bytes([0x15, 0x80] + [0x80] * 12),  # a number that does not end
+        bytes([0x1C] * 30),  # structures within structures
+        bytes([0x18, 0xFF, 0xFF, 0xFF, 0xFF, 0x7F]),  # a text that is longer than the file
+        bytes([0x1D, 0]),  # a type that there is not
+        bytes([0x15, 0, 0]),  # no sizes
+        bytes([0x15, 0, 0x15, 1, 0x15, 0, 0]),  # a size below zero
+        bytes([0x19, 0xFC, 0xFF, 0xFF, 0x7F] + [0] * 100),  # a list that does not end
+    ],
+)
+def test_headers_of_pages_that_make_no_sense(header):
+    column = SimpleNamespace(dictionary_page_offset=None, data_page_offset=4, total_compressed_size=100)
+    with pytest.raises(ValueError, match="header of a page"):
+        list(page_bytes(io.BytesIO(b"PAR1" + header), column))
 
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):

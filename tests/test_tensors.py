@@ -1,5 +1,6 @@
 """Exact constants of a file: hashes of them, which are floats, and what they may take to compute."""
 
+import tracemalloc
 from fractions import Fraction
 
 import numpy as np
@@ -27,6 +28,29 @@ def test_the_hash_does_not_depend_on_how_numbers_are_held():
     other = Network.of([RationalMatrix.from_fractions([[Fraction(3, 2), Fraction(1, 3)], [1, 2]])])
     scaled = Network.of([RationalMatrix.from_integers([[9, 2], [6, 12]], 6)])
     assert other.content == scaled.content != same[0].content
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("exponent", [0, 3, -3])
+def test_integers_are_their_values(dtype, exponent):
+    """As floats while they are floats: Python's integers take five times as much."""
+    ends = np.iinfo(dtype)
+    for values in ([[ends.min, ends.max]], [[0, 1]], [[2**53, 1]] if ends.bits == 64 else [[1, 1]]):
+        made = RationalMatrix.from_floats(np.array(values, dtype=dtype), exponent)
+        exact = [[x * Fraction(2) ** exponent for x in row] for row in values]
+        assert made == RationalMatrix.from_fractions(exact)
+        assert made.transposed() == RationalMatrix.from_fractions([list(row) for row in zip(*exact, strict=True)])
+    assert tracked(lambda: RationalMatrix.from_floats(np.ones((500, 500), dtype=dtype))) < 500 * 500 * 20
+
+
+def tracked(make):
+    """The most memory that it takes meanwhile."""
+    tracemalloc.start()
+    try:
+        made = make()
+        return tracemalloc.get_traced_memory()[1] if made else 0
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

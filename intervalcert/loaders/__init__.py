@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from intervalcert.errors import InputError, SoundnessError, UsageError
-from intervalcert.files import open_input, sha256_of, stamp_of
+from intervalcert.files import open_input, sha256_of, stamp_of, unpacked
 from intervalcert.loaders.interface import Hints, Reader
 from intervalcert.network import Network, Source, check_eps_space
 from intervalcert.rational import is_listed
@@ -51,6 +51,7 @@ _BOUNDS = b'"intervalcert bounds"'
 
 _REFUSED = {
     b"\x89HDF": "an HDF5 file. Keras 2 models are not read: save the model with Keras 3, as .keras",
+    b"\x1f\x8b": "compressed by gzip, as its name does not say: one whose name ends with .gz is unpacked, once",
     b"\x80": "a pickle, which could run any program, and is never read. Save a PyTorch state dict with "
     "torch.save(model.state_dict(), 'model.pt'), or the model as .safetensors or .onnx",
 }
@@ -70,6 +71,8 @@ def load_model(
     regression: bool = False,
 ) -> Network:
     """Reads a model: ONNX, Keras 3, PyTorch state dicts, safetensors, ``.npz``, ``.npy`` or the text format.
+
+    Any of them may be compressed, as ``model.onnx.gz``. The hash that identifies it is that of the compressed file.
 
     Args:
         biases: a text file with biases, for the formats without any.
@@ -100,12 +103,10 @@ def load_model(
 def read_model(path: Path, hints: Hints, mean: object = None, std: object = None) -> Network:
     """The model as it is, with distances in the normalised space if it normalises its inputs."""
     before = stamp_of(path), None if hints.biases is None else stamp_of(hints.biases)
-    kind = _kind_of(path)
-    _check_hints(kind, hints, path)
-    reader: Reader = import_module(f"intervalcert.loaders.{_FORMATS[kind].module}").read
     files = " with ".join(map(str, (path, hints.biases) if hints.biases else (path,)))
     try:
-        reading = reader(path, hints)
+        with unpacked(path) as inner:
+            reading = _reader_of(inner, hints)(inner, replace(hints, origin=path))
         network = reading.network.deciding(hints.threshold, regression=hints.regression).after(mean, std)
     except InputError as error:
         text = str(error)
@@ -118,6 +119,14 @@ def read_model(path: Path, hints: Hints, mean: object = None, std: object = None
     if after != before or any(stamp_of(file) != stamp for file, stamp in reading.beside):
         raise InputError(f"{path} was changed while it was read: try again when nobody writes to it")
     return replace(network, sources=sources)
+
+
+def _reader_of(path: Path, hints: Hints) -> Reader:
+    """Raises: InputError for a file that is not read, UsageError for hints that are not for its kind."""
+    kind = _kind_of(path)
+    _check_hints(kind, hints, path)
+    found: Reader = import_module(f"intervalcert.loaders.{_FORMATS[kind].module}").read
+    return found
 
 
 def save_model(network: Network, path: str | Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from intervalcert.errors import InputError
-from intervalcert.files import open_input
+from intervalcert.files import check_growth, open_input, size_of
 
 __all__ = ["MAX_UNPACKED_BYTES", "open_archive"]
 
@@ -31,15 +31,17 @@ _FAULTS = (
 
 
 @contextlib.contextmanager
-def open_archive(path: Path, kind: str) -> Iterator[zipfile.ZipFile]:
-    """An archive whose members have different, plain names and unpack to no more than the limit.
+def open_archive(path: Path, kind: str, origin: Path | None = None) -> Iterator[zipfile.ZipFile]:
+    """An archive whose members have different, plain names and unpack to no more than the limits.
 
+    origin: the file that it was itself unpacked from.
     Raises: InputError for another, and for a damaged one, also while it is read.
     """
     with open_input(path) as file:
         try:
             with zipfile.ZipFile(file) as archive:
                 _check(archive, path)
+                check_growth(path, sum(info.file_size for info in archive.infolist()), size_of(origin or path))
                 yield archive
         except _FAULTS as error:
             raise InputError(f"{path} is not a complete {kind} file: {error}") from None

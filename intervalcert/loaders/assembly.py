@@ -5,6 +5,7 @@ Whatever stands between two activations becomes one layer, computed exactly. Whi
     C·(scale·(W·x + bias) + offset) + shift          (C as in `network.Shrinkage`; what is missing is 1 or 0)
 
 Roots right after an activation belong to the layer before, and what they are multiplied with to the next one.
+A shift by zeros and a factor of ones are nothing: x + 0, x·1 and x/1 are x, also in floats.
 
 A scaling and a shift before the first matrix are the normalisation of the inputs; before another one they are
 multiplied into it. Two matrices without an activation between them stay two layers, with the identity between them.
@@ -48,6 +49,7 @@ class Assembly:
         self._layers: list[Layer] = []
         self._normalisation: Normalisation | None = None
         self._folded: list[str] = []
+        self._matrices: dict[tuple[object, ...], tuple[Tensor, RationalMatrix]] = {}
         self._softened = False
         self._begin()
 
@@ -91,6 +93,8 @@ class Assembly:
 
     def scale(self, factors: Tensor) -> None:
         """X -> factors·x, entry by entry. Requires: a vector of `width`, or of 1."""
+        if self._is_nothing(factors, 1):
+            return
         numerators, denominator = factors.exact()
         if denominator.bit_length() <= LONG_DENOMINATOR:
             self._note_scaling()
@@ -101,6 +105,8 @@ class Assembly:
 
     def divide(self, by: Tensor) -> None:
         """X -> x/by, entry by entry. Requires: a vector of `width`, or of 1."""
+        if self._is_nothing(by, 1):
+            return
         self._scale_nearly(*short_factors(self._one().over(by)))
 
     def _scale_nearly(self, near: list[Fraction], least: Fraction) -> None:
@@ -116,6 +122,13 @@ class Assembly:
         if self._weights is not None or self._layers:
             self.note("a scaling")
 
+    def _is_nothing(self, constants: Tensor, neutral: int) -> bool:
+        """Whether all of them leave everything as it is. (Those that a program computes in floats may not quite.)"""
+        if not constants.holds_only(neutral):
+            return False
+        self._note_computed(constants)
+        return True
+
     def _one(self) -> Tensor:
         return Tensor(np.ones(1, dtype=np.int64), budget=self.budget)
 
@@ -128,6 +141,8 @@ class Assembly:
 
     def shift(self, by: Tensor) -> None:
         """X -> x + by. Requires: a vector of `width`, or of 1."""
+        if self._is_nothing(by, 0):
+            return
         if self._weights is not None or self._layers:
             self._note_computed(by)
             if self._shift is not None:
@@ -146,7 +161,9 @@ class Assembly:
         squares = [Fraction(x, denominator) for x in numerators.tolist()]
         if not all(x > 0 for x in squares):
             raise InputError("a variance (with epsilon) that is not positive: there is no root of it")
-        self.note("batch normalisation")
+        self.note("batch normalisation")  # also of the identity: a program's root of 1 need not be 1
+        if all(x.holds_only(1) for x in (gamma, variance)) and all(x.holds_only(0) for x in (beta, mean)):
+            return
         of_each = {x: sqrt_upper(1 / x, FACTOR_BITS) for x in set(squares)}
         is_exact = all(root * root * x == 1 for x, root in of_each.items())
         if not is_exact:
@@ -279,12 +296,20 @@ class Assembly:
         if self._least < 1:
             inner = _sum(bias, self._offset)
             shrinkage = Shrinkage(self._column(inner), self._least)
-            self._layers.append(Layer(weights.matrix(), self._column(self._shift), function, shrinkage))
+            self._layers.append(Layer(self._matrix(weights), self._column(self._shift), function, shrinkage))
         else:
             if bias is not None and self._shift is not None:
                 self.note("a shift after a bias")
-            self._layers.append(Layer(weights.matrix(), self._column(_sum(bias, self._shift)), function))
+            self._layers.append(Layer(self._matrix(weights), self._column(_sum(bias, self._shift)), function))
         self._begin()
+
+    def _matrix(self, weights: Tensor) -> RationalMatrix:
+        """The exact matrix: one for all layers that have the same numbers, so that what is made of it is made once."""
+        if weights.place in self._matrices:
+            self.budget.repeat(weights.shape)
+        else:  # the tensor is kept, so that no other one comes to be in its place
+            self._matrices[weights.place] = weights, weights.matrix()
+        return self._matrices[weights.place][1]
 
     def _column(self, values: Tensor | None) -> RationalMatrix | None:
         return None if values is None else values.broadcast((self.width,)).column()

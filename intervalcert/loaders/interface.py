@@ -22,6 +22,7 @@ class Hints:
     biases: a text file with them. activation: between all layers. layers: their names, in order.
     strip_softmax: leave out a softmax or a sigmoid at the end, which keeps the order of the logits.
     threshold, regression: how a single output is read (`network.Single`); None and False if nothing is said.
+    origin: the file that the user named, if what is read was unpacked from it (see `files.unpacked`).
     """
 
     biases: Path | None = None
@@ -30,6 +31,7 @@ class Hints:
     strip_softmax: bool = False
     threshold: object = None
     regression: bool = False
+    origin: Path | None = None
 
     @property
     def says_single(self) -> bool:

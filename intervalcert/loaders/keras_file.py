@@ -22,16 +22,13 @@ __all__ = ["read"]
 
 MAX_JSON_BYTES = 2**23
 
-FREE_BYTES, MAX_EXPANSION = 2**24, 100
-"""Weights hardly compress: what is larger, and grows more than that many times, was made to fill the memory."""
-
 _MEMBERS = ("metadata.json", "config.json", "model.weights.h5")
 
 
 def read(path: Path, hints: Hints) -> Reading:
     """The network in an archive of Keras 3."""
     h5py = needed("h5py", "keras")
-    with open_archive(path, ".keras") as archive:
+    with open_archive(path, ".keras", hints.origin) as archive:
         for name in archive.namelist():
             if name not in _MEMBERS:
                 raise InputError(f"it contains {shown(name)}, which the layers that are read do not need")
@@ -48,7 +45,7 @@ def _unpacked(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
     except KeyError:
         raise InputError(f"there is no {name} in it: it is no complete Keras 3 model") from None
     size = info.file_size
-    if size > limit or size > max(FREE_BYTES, MAX_EXPANSION * info.compress_size):
+    if size > limit:
         raise InputError(f"{name} unpacks to {size} bytes, more than such a file can need")
     with archive.open(info) as member:
         data = member.read(size)

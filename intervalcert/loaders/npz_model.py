@@ -11,6 +11,7 @@ that are no floats are written as texts: ``1/3``, ``5*2^-200``.
 from __future__ import annotations
 
 import io
+import math
 import re
 import zipfile
 from dataclasses import replace
@@ -23,10 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from intervalcert.errors import InputError, about
-from intervalcert.files import atomic_writer
+from intervalcert.files import atomic_writer, check_growth, size_of
 from intervalcert.loaders.archives import open_archive
 from intervalcert.loaders.interface import Hints, Reading
-from intervalcert.loaders.numpy_files import MAX_TEXT, array_header, check_size
+from intervalcert.loaders.numpy_files import MAX_TEXT, ArrayHeader, array_header, check_size
 from intervalcert.loaders.tensors import Budget, Tensor
 from intervalcert.loaders.text import read_biases
 from intervalcert.network import Network, Shrinkage, Single, exact_bias, exact_matrix
@@ -43,19 +44,27 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 _MAX_BITS = 14_000
 """Of integers that Python writes in digits."""
 
+_LEAST_BYTES = (4, 32)
+"""As how many a number counts at least, and one that is a text, however few it takes in the file: it will take more."""
+
 Arrays = dict[str, npt.NDArray[Any]]
 
 
 def read(path: Path, hints: Hints) -> Reading:
     """The network in an archive."""
     arrays: Arrays = {}
-    with open_archive(path, ".npz") as archive:
+    taken, size = 0, size_of(hints.origin or path)
+    with open_archive(path, ".npz", hints.origin) as archive:
         for info in archive.infolist():
             if _MEMBER.fullmatch(info.filename) is None:
                 raise InputError(f"{path} contains {info.filename!r}: only W0, W1, … and b0, b1, … are understood")
             with archive.open(info) as member:
-                name = info.filename.removesuffix(".npy")
-                arrays[name] = _read_member(member, info.file_size, f"{path}: {info.filename}")
+                where = f"{path}: {info.filename}"
+                header = array_header(member, where, texts=True)
+                check_size(header, info.file_size, where)
+                taken += math.prod(header.shape) * max(header.dtype.itemsize, _LEAST_BYTES[header.dtype.kind == "S"])
+                check_growth(path, taken, size)
+                arrays[info.filename.removesuffix(".npy")] = _read_member(member, header, where)
     return Reading(_network(arrays, path, hints))
 
 
@@ -69,9 +78,10 @@ def _network(arrays: Arrays, path: Path, hints: Hints) -> Network:
         index = name.lstrip(ascii_letters + "_")
         if index and int(index) >= count:
             raise InputError(f"{path} has {name}, but no layer W{index}")
-    weights = [_exact(arrays[f"W{i}"], f"{path}: W{i}") for i in layers]
+    budget = Budget()
+    weights = [_exact(arrays[f"W{i}"], f"{path}: W{i}", budget) for i in layers]
     biases: list[RationalMatrix | None] | None = [
-        _column(arrays.get(f"b{i}"), f"{path}: the bias b{i}") for i in layers
+        _column(arrays.get(f"b{i}"), f"{path}: the bias b{i}", budget) for i in layers
     ]
     if hints.biases is not None:
         if any(bias is not None for bias in biases or ()):
@@ -86,14 +96,18 @@ def _network(arrays: Arrays, path: Path, hints: Hints) -> Network:
         between = _texts(arrays["activations"], f"{path}: activations")
     network = _decided(Network.of(weights, biases, between=between, sources=()), arrays.get("single"), path, hints)
     shape = arrays.get("shape")
+
+    def shrinkage(name: str, index: int) -> Shrinkage | None:
+        return _shrinkage(name, index, arrays, path, budget)
+
     return replace(
         network,
         layers=tuple(
-            replace(layer, before=_shrinkage("before", i, arrays, path), after=_shrinkage("after", i, arrays, path))
+            replace(layer, before=shrinkage("before", i), after=shrinkage("after", i))
             for i, layer in enumerate(network.layers)
         ),
         sources=(),
-        **_normalised(arrays, path, network.inputs),
+        **_normalised(arrays, path, network.inputs, budget),
         shape=None if shape is None else tuple(_sizes(shape, f"{path}: shape")),
         folded=tuple(_texts(arrays["folded"], f"{path}: folded")) if "folded" in arrays else (),
     )
@@ -113,9 +127,9 @@ def _decided(network: Network, array: npt.NDArray[Any] | None, path: Path, hints
         return network.deciding(single.threshold, regression=single.threshold is None)
 
 
-def _shrinkage(name: str, index: int, arrays: Arrays, path: Path) -> Shrinkage | None:
-    least = _column(arrays.get(f"{name}_least{index}"), f"{path}: {name}_least{index}")
-    offset = _column(arrays.get(f"{name}{index}"), f"{path}: {name}{index}")
+def _shrinkage(name: str, index: int, arrays: Arrays, path: Path, budget: Budget) -> Shrinkage | None:
+    least = _column(arrays.get(f"{name}_least{index}"), f"{path}: {name}_least{index}", budget)
+    offset = _column(arrays.get(f"{name}{index}"), f"{path}: {name}{index}", budget)
     if least is None:
         if offset is not None:
             raise InputError(f"{path} has {name}{index}, but no {name}_least{index}")
@@ -123,17 +137,18 @@ def _shrinkage(name: str, index: int, arrays: Arrays, path: Path) -> Shrinkage |
     return Shrinkage(offset, _single(least, f"{path}: {name}_least{index}"))
 
 
-def _normalised(arrays: Arrays, path: Path, inputs: int) -> dict[str, Any]:
+def _normalised(arrays: Arrays, path: Path, inputs: int, budget: Budget) -> dict[str, Any]:
     """Without ``factor`` the factors are in the first layer, and distances are those of the inputs."""
     names = ("mean", "factor", "factor_least")
-    mean, factor, least = (_column(arrays.get(name), f"{path}: {name}") for name in names)
+    mean, factor, least = (_column(arrays.get(name), f"{path}: {name}", budget) for name in names)
     if mean is None and factor is None and least is None:
         return {}
     known = Fraction(1) if least is None else _single(least, f"{path}: factor_least")
     if mean is None or (factor is None and known == 1):
         raise InputError(f"{path} must have a mean and a factor of the inputs, or neither")
     if factor is not None:
-        return {"normalisation": Normalisation(mean, factor, known), "eps_space": "normalised"}
+        made = Normalisation(mean, factor, known)
+        return {} if made.is_identity and made.inputs == inputs else {"normalisation": made, "eps_space": "normalised"}
     return {"normalisation": Normalisation(mean, _ones(inputs), known)}
 
 
@@ -147,10 +162,8 @@ def _single(column: RationalMatrix, what: str) -> Fraction:
     return column[0, 0]
 
 
-def _read_member(member: IO[bytes], size: int, where: str) -> npt.NDArray[Any]:
+def _read_member(member: IO[bytes], header: ArrayHeader, where: str) -> npt.NDArray[Any]:
     """One array of an archive, no larger than the archive says that it is."""
-    header = array_header(member, where, texts=True)
-    check_size(header, size, where)
     data = member.read(header.bytes + 1)
     if len(data) != header.bytes:
         raise InputError(f"{where} is incomplete")
@@ -172,26 +185,27 @@ def _sizes(array: npt.NDArray[Any], where: str) -> list[int]:
     return [int(x) for x in array.tolist()]
 
 
-def _exact(array: npt.NDArray[Any], where: str) -> RationalMatrix:
+def _exact(array: npt.NDArray[Any], where: str, budget: Budget) -> RationalMatrix:
     if array.dtype.kind != "S":
         return exact_matrix(array, where)
     if array.ndim != 2:
         raise InputError(f"{where}: an array of shape {array.shape} where a non-empty matrix is expected")
     try:
-        values = [parse_rational(item.decode("ascii")) for item in array.ravel().tolist()]
-        return Tensor.of_fractions(values, array.shape, Budget()).matrix()
+        listed = array.ravel().tolist()
+        of_each = {item: parse_rational(item.decode("ascii")) for item in set(listed)}
+        return Tensor.of_fractions([of_each[item] for item in listed], array.shape, budget).matrix()
     except (InputError, UnicodeDecodeError) as error:
         raise InputError(f"{where}: {error}") from None
 
 
-def _column(array: npt.NDArray[Any] | None, where: str) -> RationalMatrix | None:
+def _column(array: npt.NDArray[Any] | None, where: str, budget: Budget) -> RationalMatrix | None:
     if array is None:
         return None
     if array.dtype.kind != "S":
         return exact_bias(array, where)
     if array.ndim != 1:
         raise InputError(f"{where}: an array of shape {array.shape} where a vector is expected")
-    return _exact(array[:, None], where)
+    return _exact(array[:, None], where, budget)
 
 
 # -- writing ---------------------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ def read(path: Path, hints: Hints) -> Reading:
     model.DiscardUnknownFields()
     if model.ByteSize() != size:
         raise InputError(f"{path} has fields that ONNX {onnx.__version__} does not know (is it damaged, or newer?)")
-    tensors = _Tensors(path)
+    tensors = _Tensors(hints.origin or path)
     network = read_graph(model, tensors.array, hints)
     return Reading(network, tuple(tensors.beside.items()))
 

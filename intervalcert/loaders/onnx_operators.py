@@ -119,7 +119,7 @@ class Operators:
 
     def _sub(self, _: Node, values: Values) -> Value:
         a, b = exactly(values, 2)
-        return self._plus(a, self._times(b, self._like(b, -1)))
+        return self._plus(a, self._negative(b))
 
     def _mul(self, _: Node, values: Values) -> Value:
         a, b = exactly(values, 2)
@@ -141,7 +141,12 @@ class Operators:
 
     def _neg(self, _: Node, values: Values) -> Value:
         (a,) = exactly(values, 1)
-        return self._times(a, self._like(a, -1))
+        return self._negative(a)
+
+    def _negative(self, a: Value) -> Value:
+        if isinstance(a, Tensor) and not a.is_whole:
+            return -a
+        return self._times(a, Tensor(np.array(-1, dtype=np.int64)) if _is_whole(a) else self._scalar(Fraction(-1)))
 
     def _plus(self, a: Value, b: Value) -> Value:
         if isinstance(a, Flow) or isinstance(b, Flow):
@@ -159,10 +164,6 @@ class Operators:
 
     def _scalar(self, value: Fraction) -> Tensor:
         return Tensor.of_fractions([value], (), self._assembly.budget)
-
-    def _like(self, value: Value, number: int) -> Tensor:
-        """That number, of the kind of `value`: whole, or real."""
-        return Tensor(np.array(number, dtype=np.int64)) if _is_whole(value) else self._scalar(Fraction(number))
 
     def _batch_normalisation(self, node: Node, values: Values) -> Value:
         x, *parts = exactly(values, 5)

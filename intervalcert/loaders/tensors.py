@@ -37,6 +37,12 @@ MAX_LENGTH = 2**17
 MAX_WORK = 2**26
 """Words that the constants of one file may take to compute, besides `_PER_STORED` for each number that is stored."""
 
+MAX_REPEATED = 2**22
+"""Numbers of matrices that stand at more than one place, counted at each place but the first; at least `_PLACE` each.
+
+They are held once, but what is computed for a layer is computed and held at each."""
+
+_PLACE = 2**12
 _PER_STORED = 16
 _LONG = 2**13
 
@@ -48,11 +54,20 @@ class Budget:
     """
 
     def __init__(self) -> None:
-        self._left = MAX_WORK
+        self._left, self._places = MAX_WORK, MAX_REPEATED
 
     def earn(self, entries: int) -> None:
         """So many numbers are stored in the file."""
         self._left += _PER_STORED * entries
+
+    def repeat(self, shape: tuple[int, ...]) -> None:
+        """A matrix stands at one more place. Raises: InputError if that is too much after others."""
+        self._places -= max(math.prod(shape), _PLACE)
+        if self._places < 0:
+            raise InputError(
+                f"a matrix of shape {list(shape)} is used at so many places that their layers are too much to be "
+                "computed: only networks that repeat their matrices less often are read"
+            )
 
     def spend(self, shape: tuple[int, ...], bits: int, times: int = 1) -> None:
         """An array of that shape is to be computed. Raises: InputError if it is too large, or too much after others.
@@ -113,6 +128,13 @@ class Tensor:
         """Stored as integers: sizes and indices."""
         return self.stored is not None and self.stored.dtype.kind in "iu"
 
+    def holds_only(self, number: int) -> bool:
+        """Whether every entry is that number."""
+        if self.stored is not None:
+            return bool((self.stored == number).all())
+        numerators, denominator = self.exact()
+        return all(x == number * denominator for x in numerators.ravel().tolist())
+
     def exact(self) -> tuple[IntegerArray, int]:
         """(numerators, denominator)."""
         if self._exact is not None:
@@ -156,6 +178,9 @@ class Tensor:
         return self._reduced(a * (common // p) + b * (common // q), common)
 
     def __neg__(self) -> Tensor:
+        if self.stored is not None and self.stored.dtype.kind == "f":
+            self._spend(self.stored.shape, 64)
+            return self._moved(np.negative)  # exact, also in a program
         numerators, denominator = self.exact()
         return Tensor(None, (_objects(-numerators), denominator), self._budget)
 
@@ -222,6 +247,12 @@ class Tensor:
         return Tensor(None, (numerators, denominator), self._budget)
 
     # -- what layers are made of ---------------------------------------------------------------------------------
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """Where its numbers are in memory, and how they are read there: the same for two views of the same numbers."""
+        array, denominator = (self.stored, 1) if self.stored is not None else self.exact()
+        return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str, denominator
 
     def matrix(self) -> RationalMatrix:
         """Requires: two dimensions, neither empty."""

@@ -51,7 +51,7 @@ def read(path: Path, hints: Hints) -> Reading:
             f"PyTorch files are read by torch {least} or newer, and this is {torch.__version__}: "
             "pip install --upgrade 'intervalcert[torch]'"
         )
-    data = _pickle_of(path)
+    data = _pickle_of(path, hints.origin)
     try:
         _check_outline(_outline(data))
     except InputError as error:
@@ -68,9 +68,9 @@ def import_torch() -> Any:
 # -- the archive -----------------------------------------------------------------------------------------------------
 
 
-def _pickle_of(path: Path) -> bytes:
+def _pickle_of(path: Path, origin: Path | None) -> bytes:
     """Raises: InputError unless the file is an archive as torch.save writes it, undamaged."""
-    with open_archive(path, "PyTorch") as archive:
+    with open_archive(path, "PyTorch", origin) as archive:
         members = archive.infolist()
         pickles = [info for info in members if info.filename.lower().endswith("data.pkl")]
         if any(info.filename.lower().endswith("constants.pkl") for info in members):

@@ -1,17 +1,25 @@
 """Tables of outputs, read and written piece by piece: memory does not grow with the number of rows.
 
 A reader gives `Rows`, a writer takes `Verdicts`. The format is told by the ending: ``.npy``, ``.parquet``, else text.
+Any of them may be compressed, as ``logits.csv.gz``: it is unpacked for the while.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from intervalcert.errors import UsageError
+from intervalcert.files import unpacked
 from intervalcert.tables import numpy_rows, parquet_rows, text_rows
 from intervalcert.tables.source import LabelSource, RowSource
 
 __all__ = ["LabelSource", "RowSource", "open_labels", "open_rows"]
+
+T = TypeVar("T")
 
 
 def open_rows(
@@ -30,18 +38,32 @@ def open_rows(
     on_header: called with the first line of a text file and True if it holds names, False if it only looks like that.
     """
     path = Path(path)
-    if path.suffix.lower() == ".npy":
-        return numpy_rows.open_rows(path, classes, bfloat16=bfloat16, shape=shape)
-    if bfloat16:
-        raise UsageError(f"{path}: --dtype bfloat16 is for .npy files, which cannot say it themselves")
-    if path.suffix.lower() == ".parquet":
-        return parquet_rows.open_rows(path, classes)
-    return text_rows.open_rows(path, classes, on_header)
+    with ExitStack() as stack:
+        inner = stack.enter_context(unpacked(path))
+        if inner.suffix.lower() == ".npy":
+            source = numpy_rows.open_rows(inner, classes, bfloat16=bfloat16, shape=shape)
+        elif bfloat16:
+            raise UsageError(f"{path}: --dtype bfloat16 is for .npy files, which cannot say it themselves")
+        elif inner.suffix.lower() == ".parquet":
+            source = parquet_rows.open_rows(inner, classes, path)
+        else:
+            source = text_rows.open_rows(inner, classes, on_header)
+        chunks = _lasting(stack.pop_all(), source.chunks)
+    return RowSource(path, source.size, (replace(rows, what=str(path)) for rows in chunks))
 
 
 def open_labels(path: str | Path, classes: int, on_header: text_rows.OnHeader = lambda *_: None) -> LabelSource:
     """The true classes: a ``.npy`` vector, or one per line of text, under a header or without one."""
     path = Path(path)
-    if path.suffix.lower() == ".npy":
-        return LabelSource(path, numpy_rows.labels(path), classes)
-    return LabelSource(path, text_rows.labels(path, on_header), classes)
+    with ExitStack() as stack:
+        inner = stack.enter_context(unpacked(path))
+        is_array = inner.suffix.lower() == ".npy"
+        found = numpy_rows.labels(inner) if is_array else text_rows.labels(inner, on_header)
+        chunks = _lasting(stack.pop_all(), found)
+    return LabelSource(path, chunks, classes)
+
+
+def _lasting(stack: ExitStack, items: Iterator[T]) -> Iterator[T]:
+    """The items; what is open for them is closed after the last one, or when nobody wants more."""
+    with stack:
+        yield from items

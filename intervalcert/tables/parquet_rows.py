@@ -1,6 +1,9 @@
 """Parquet tables, by pyarrow, which is only imported if such a file is named.
 
 One numeric column per class, in order; a column named ``eps`` may hold each output's own radius.
+
+Rows are read in slices. But of each column a whole page is unpacked at once, and a small file can hold pages of any
+size: so the headers of the pages are looked through first (`parquet_pages`), and what grows too much is refused.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ import numpy.typing as npt
 
 from intervalcert.bulk import Radii, Rows
 from intervalcert.errors import InputError, UsageError
-from intervalcert.files import open_input
+from intervalcert.files import check_growth, open_input, size_of
 from intervalcert.rational import RationalVector, as_fraction
+from intervalcert.tables.parquet_pages import page_bytes
 from intervalcert.tables.source import CHUNK_CELLS, RowSource, expected
 
 if TYPE_CHECKING:
@@ -25,6 +29,12 @@ if TYPE_CHECKING:
 __all__ = ["open_rows", "pyarrow_parquet"]
 
 _RADIUS = "eps"
+
+MAX_PAGES_BYTES = 2**30
+"""What one page of each column may take, unpacked: 1 GiB, as 1,024 columns do with pages of the usual size."""
+
+_LEAST_BYTES = 4
+"""As how many a number counts at least, however few it takes in the file."""
 
 
 def pyarrow_parquet(path: Path) -> ModuleType:
@@ -39,7 +49,8 @@ def pyarrow_parquet(path: Path) -> ModuleType:
     return module
 
 
-def open_rows(path: Path, classes: int | None) -> RowSource:
+def open_rows(path: Path, classes: int | None, origin: Path | None = None) -> RowSource:
+    """origin: the file that this one was unpacked from."""
     parquet = pyarrow_parquet(path)
     with _refusing_damage(path):
         file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=2**20)
@@ -53,7 +64,25 @@ def open_rows(path: Path, classes: int | None) -> RowSource:
         raise InputError(f"{path} contains no rows")
     if classes is not None and len(logits) != classes:
         raise InputError(f"{path} has {len(logits)} logits per output ({_listed(logits)}), but {expected(classes)}")
+    with _refusing_damage(path):
+        _check_pages(path, file.metadata, size_of(origin or path))
     return RowSource(path, count, _chunks(file, path, logits, _RADIUS in schema.names))
+
+
+def _check_pages(path: Path, metadata: Any, size: int) -> None:
+    """Raises: InputError if the numbers, or the pages that are held at the same time, are too many for such a file."""
+    check_growth(path, _LEAST_BYTES * metadata.num_rows * metadata.num_columns, size)
+    with open_input(path) as file:
+        for index in range(metadata.num_row_groups):
+            group = metadata.row_group(index)
+            columns = map(group.column, range(group.num_columns))
+            taken = sum(max(page_bytes(file, column), default=0) for column in columns)
+            check_growth(path, taken, size)
+            if taken > MAX_PAGES_BYTES:
+                raise InputError(
+                    f"{path}: row group {index} has pages that take {taken // 2**20} MiB together, one of each column; "
+                    f"at most {MAX_PAGES_BYTES // 2**20} MiB are read: write smaller pages or row groups"
+                )
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -477,7 +477,7 @@ def travellers():
     """All that tests the float environment when it is made: and something to judge."""
     network = Network.from_arrays([np.eye(3) / 3, np.eye(3)])
     real, single = (input_task(network, None, None, name) for name in ("real", "float32"))
-    (block,) = blocks_of(Rows(np.eye(3)), network, None, Radii.all_equal(Fraction(1, 10)))
+    (block,) = blocks_of(Rows(np.eye(3)), network, Fraction(1), Radii.all_equal(Fraction(1, 10)))
     certifier = InputCertifier(real)
     assert not any(verdict.exactly for verdict in certifier.verdicts(block))
     return (

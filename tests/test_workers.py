@@ -203,7 +203,7 @@ from intervalcert.inputs import blocks_of
 from intervalcert.workers import judge_all
 if __name__ == "__main__":
     network = Network.from_arrays([np.eye(2), np.eye(2)])
-    blocks = blocks_of(Rows(np.load("x.npy")), network, None, Radii.all_equal(Fraction(1)), 1)
+    blocks = blocks_of(Rows(np.load("x.npy")), network, Fraction(1), Radii.all_equal(Fraction(1)), 1)
     judged = judge_all(input_task(network, None, None), blocks, 2)
     next(judged)
 """

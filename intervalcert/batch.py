@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from intervalcert.bulk import BulkCertifier, Radii, Rows, Verdicts, input_sides
+from intervalcert.bulk import BulkCertifier, Radii, Rows, Texts, Verdicts, input_sides
 from intervalcert.certifier import Certifier, Verdict
 from intervalcert.errors import InputError, UsageError
 from intervalcert.files import is_plain, stamp_of
+from intervalcert.filtering import Bools
 from intervalcert.inputs import Block, LogitCertifier, Task, blocks_of
 from intervalcert.network import Network, Single
 from intervalcert.rational import RationalVector, as_row, as_rows, is_flat, plain_array
@@ -134,6 +136,7 @@ class Summary:
 
     exactly: outputs that the filter left to exact rationals. eps: the radius of all outputs; None if they differ.
     locally: how many of the certified ones are so by local refinement alone.
+    proved_by: how many certificates from inputs each number system proved. faults: how many attempts ended by what.
     single: how a single output was read.
     units: how inputs were read; None where logits were given.
     """
@@ -145,6 +148,8 @@ class Summary:
     right_and_certified: int | None = None
     eps: Fraction | None = None
     locally: int = 0
+    proved_by: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
     single: Single | None = None
     units: Units | None = None
 
@@ -168,7 +173,16 @@ def summarise(verdicts: Sequence[Verdict], labels: Sequence[int] | npt.NDArray[n
         right=None if right is None else int(right.sum()),
         right_and_certified=None if right is None else int((right & found.certified).sum()),
         locally=int(found.locally.sum()),
+        proved_by=_counted(found.proved_by, found.certified),
+        faults=_counted(found.fault, np.True_),
     )
+
+
+def _counted(texts: Texts, where: Bools | np.bool_) -> Counter[str]:
+    """How often each occurs there; nothing is not counted."""
+    if not any(texts.strides):  # one text for all, which is nothing: given logits, of which there may be many
+        return Counter()
+    return Counter(texts[where & (texts != "")].tolist())
 
 
 def certify_source(
@@ -211,8 +225,8 @@ def certify_inputs_of(
         for rows in source.chunks:
             yield from blocks_of(rows, task.network, units.scale, _own(radii, rows, source))
 
-    judged = ((verdicts, block.common, block.work) for block, verdicts in judge_all(task, blocks(), jobs))
-    return replace(_summed(judged, labels, write, on_rows), units=units)
+    judged = ((verdicts, block.common, block.work) for block, verdicts in judge_all(task, blocks(), jobs, on_rows))
+    return replace(_summed(judged, labels, write), units=units)
 
 
 def surveyed(
@@ -262,7 +276,7 @@ def _summed(
     judged: Iterable[tuple[Verdicts, Fraction | None, int]],
     labels: LabelSource | None,
     write: Write | None,
-    on_rows: Callable[[int, int], None],
+    on_rows: Callable[[int, int], None] = lambda *_: None,
 ) -> Summary:
     """What verdicts, each with the radius that they share and their part of the work, come to."""
     total = Summary(0, 0, 0, *((0, 0) if labels is not None else (None, None)))
@@ -289,4 +303,6 @@ def _added(one: Summary, other: Summary) -> Summary:
         None if one.right_and_certified is None else one.right_and_certified + (other.right_and_certified or 0),
         other.eps if not one.total or one.eps == other.eps else None,
         one.locally + other.locally,
+        one.proved_by + other.proved_by,
+        one.faults + other.faults,
     )

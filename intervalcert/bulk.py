@@ -30,7 +30,7 @@ from intervalcert.machine import arithmetic_fault
 from intervalcert.protocol import Backend
 from intervalcert.rational import RationalMatrix, RationalVector, float_enclosure, shortest_exact
 
-__all__ = ["BulkCertifier", "Radii", "Rows", "Verdicts", "bfloat16_values", "input_sides", "is_bfloat16"]
+__all__ = ["BulkCertifier", "Radii", "Rows", "Texts", "Verdicts", "bfloat16_values", "input_sides", "is_bfloat16"]
 
 _LARGEST_INTEGER = 2**53
 """Every integer up to here is a float64."""

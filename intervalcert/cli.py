@@ -227,6 +227,8 @@ def _certify(arguments: argparse.Namespace) -> int:
             "vra": summary.vra,
             "decided_exactly": summary.exactly,
             "certified_locally": summary.locally,
+            "proved_by": dict(summary.proved_by.most_common()),
+            "faults": dict(summary.faults.most_common()),
             "input_range": _range(summary.units),
             "semantics": semantics,
             "eps_space": space,

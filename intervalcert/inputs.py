@@ -78,6 +78,11 @@ class Block:
     first: int = 0
     work: int = 0
 
+    def work_of(self, done: int, more: int) -> int:
+        """The part of the work that so many inputs are, after those that are done."""
+        count = len(self.radii)
+        return self.work * (done + more) // count - self.work * done // count
+
     @property
     def common(self) -> Fraction | None:
         """The radius of all of them, if it is one."""
@@ -108,15 +113,19 @@ class InputCertifier:
             return self._local.points
         return PointEvaluator(self._task.network, self._task.norms, self._task.rungs[-1])
 
-    def verdicts(self, block: Block) -> Verdicts:
-        """A verdict for each input of the block."""
+    def verdicts(self, block: Block, on_input: Callable[[], None] = lambda: None) -> Verdicts:
+        """A verdict for each input of the block. on_input: called after each of them that is looked at by itself."""
         if self._deployment is not None:
-            return Verdicts.of(self._deployed(self._deployment, block))
+            return Verdicts.of(self._deployed(self._deployment, block, on_input))
         try:
             found = self._together(block)
         except InconclusiveError:  # float64 is not to be trusted in this process, or does not reach so far
             found = [self._one_by_one(block, index) for index in range(len(block.radii))]
-        return Verdicts.of([self._refined(block, index, verdict) for index, verdict in enumerate(found)])
+        refined = []
+        for index, verdict in enumerate(found):
+            refined.append(self._refined(block, index, verdict))
+            on_input()
+        return Verdicts.of(refined)
 
     def _together(self, block: Block) -> list[Verdict]:
         """By the first number system, all at once; one by one where it cannot tell."""
@@ -137,7 +146,7 @@ class InputCertifier:
             for index, (verdict, settled) in enumerate(zip(yes, sure, strict=True))
         ]
 
-    def _deployed(self, deployment: Deployment, block: Block) -> list[Verdict]:
+    def _deployed(self, deployment: Deployment, block: Block, on_input: Callable[[], None]) -> list[Verdict]:
         """Of the program in floats: certified with an error bound that does not claim to be the least one."""
         effort = self._task.effort
         try:
@@ -167,6 +176,7 @@ class InputCertifier:
                     certified, locally, radius, proved_by = True, True, max(radius, floor), local.proved_by
             verdict = Verdict(block.first + index, int(winners[index]), certified, max(radius, 0.0), locally=locally)
             found.append(replace(verdict, proved_by=proved_by, fault=fault))
+            on_input()
         return found
 
     def _evaluator(self, backend: Backend[Any]) -> Evaluator:

@@ -158,6 +158,13 @@ def summary_table(summary: Summary, eps: str, semantics: str, eps_space: str, *,
     table.add_row("certified", f"{summary.certified} of {summary.total}", percent(summary.certified, summary.total))
     if summary.locally:
         table.add_row("  locally", str(summary.locally), "of them at the input itself")
+    if summary.proved_by:
+        shown = ", ".join(f"{name} {count}" for name, count in summary.proved_by.most_common())
+        table.add_row("proved by", shown, "number systems")
+    if summary.faults:
+        table.add_row("faults", str(summary.faults.total()), "attempts at an input that ended by a fault:")
+        for fault, count in summary.faults.most_common(3):
+            table.add_row("", str(count), fault)
     if summary.right is not None and summary.right_and_certified is not None:
         table.add_row("accuracy", "", percent(summary.right, summary.total))
         table.add_row("VRA", "right and certified", percent(summary.right_and_certified, summary.total))

@@ -14,10 +14,11 @@ import signal
 import threading
 import traceback
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import connection, get_context, parent_process, resource_tracker
 from multiprocessing.context import SpawnProcess
+from time import monotonic
 
 from intervalcert.bulk import Verdicts
 from intervalcert.cleanup import cleared_away
@@ -27,6 +28,12 @@ from intervalcert.inputs import Block, InputCertifier, Task
 __all__ = ["judge_all"]
 
 _Pipe = connection.Connection
+OnRows = Callable[[int, int], None]
+"""Is told of so many inputs that were judged, and their part of the work."""
+
+_PACE = 0.1
+"""Seconds between two such messages."""
+
 _HAS_MASKS = hasattr(signal, "pthread_sigmask")  # Windows has not
 
 
@@ -43,11 +50,27 @@ def _held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+class _Pace:
+    """Called after each input; says how many there were, when some time has passed."""
+
+    def __init__(self, tell: Callable[[int], object]) -> None:
+        self._tell, self._count, self._last = tell, 0, monotonic()
+
+    def __call__(self) -> None:
+        self._count += 1
+        if monotonic() - self._last > _PACE:
+            self._tell(self._count)
+            self._count, self._last = 0, monotonic()
+
+
 # -- in a worker -----------------------------------------------------------------------------------------------------
 
 
 def _serve(pipe: _Pipe) -> None:
-    """Is sent a task, then blocks; answers each with verdicts, or with the exception that there was."""
+    """Is sent a task, then blocks; answers each with verdicts, or with the exception that there was.
+
+    Where that takes long, with the number of inputs that were judged meanwhile, before.
+    """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with contextlib.suppress(EOFError, OSError):  # the parent has gone
         task, certifier = pipe.recv(), None
@@ -55,7 +78,7 @@ def _serve(pipe: _Pipe) -> None:
             block = pipe.recv()
             try:
                 certifier = certifier or InputCertifier(task)
-                answer: Verdicts | Exception = certifier.verdicts(block)
+                answer: Verdicts | Exception = certifier.verdicts(block, _Pace(pipe.send))
             except Exception as error:
                 if not isinstance(error, IntervalcertError):  # a fault of ours: say where
                     error.add_note(traceback.format_exc())
@@ -76,10 +99,21 @@ def _end_with_parent() -> None:
 
 @dataclass(eq=False)
 class _Job:
-    """A block, and what a worker answered, once it has."""
+    """A block, how many of its inputs were judged, as far as is known, and what a worker answered, once it has."""
 
     block: Block
+    on_rows: OnRows
+    done: int = 0
     answer: Verdicts | Exception | None = None
+
+    def progress(self, more: int) -> None:
+        self.on_rows(more, self.block.work_of(self.done, more))
+        self.done += more
+
+    def end(self, answer: Verdicts | Exception) -> None:
+        if isinstance(answer, Verdicts):
+            self.progress(len(answer) - self.done)
+        self.answer = answer
 
 
 class _Workers:
@@ -114,8 +148,7 @@ class _Workers:
             with _at_work("starting"):
                 pipe.send_bytes(shared)
 
-    def submit(self, block: Block) -> _Job:
-        job = _Job(block)
+    def submit(self, job: _Job) -> _Job:
         self._waiting.append(job)
         self._turn(0)
         return job
@@ -132,9 +165,14 @@ class _Workers:
         """Takes what is done, after waiting so long for something, and gives out what waits."""
         ready = connection.wait(self._busy, seconds)
         for pipe in [pipe for pipe in self._busy if pipe in ready]:
-            job = self._busy.pop(pipe)
+            job = self._busy[pipe]
             with _at_work(f"on the inputs from {job.block.first} on"):
-                job.answer = pipe.recv()
+                answer = pipe.recv()
+            if isinstance(answer, int):
+                job.progress(answer)
+                continue
+            job.end(answer)
+            del self._busy[pipe]
             self._idle.append(pipe)
         while self._idle and self._waiting:
             pipe, job = self._idle.pop(), self._waiting.popleft()
@@ -162,11 +200,16 @@ def _at_work(where: str) -> Iterator[None]:
         ) from None
 
 
-def judge_all(task: Task, blocks: Iterator[Block], jobs: int = 1) -> Iterator[tuple[Block, Verdicts]]:
+def judge_all(
+    task: Task, blocks: Iterator[Block], jobs: int = 1, on_rows: OnRows = lambda *_: None
+) -> Iterator[tuple[Block, Verdicts]]:
     """Each block with its verdicts, in order, in so many processes. Only a few blocks are held at a time."""
     if jobs <= 1:
         certifier = InputCertifier(task)
-        yield from ((block, certifier.verdicts(block)) for block in blocks)
+        for job in (_Job(block, on_rows) for block in blocks):
+            verdicts = certifier.verdicts(job.block, _Pace(job.progress))
+            job.end(verdicts)
+            yield job.block, verdicts
         return
     InputCertifier(task)  # what is wrong with the task is said here, not by a worker
     workers = _Workers()
@@ -174,7 +217,7 @@ def judge_all(task: Task, blocks: Iterator[Block], jobs: int = 1) -> Iterator[tu
         workers.start(task, jobs)
         held: deque[_Job] = deque()
         for block in blocks:
-            held.append(workers.submit(block))
+            held.append(workers.submit(_Job(block, on_rows)))
             if len(held) > 3 * jobs:
                 yield held[0].block, workers.verdicts(held.popleft())
         while held:

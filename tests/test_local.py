@@ -15,15 +15,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
-from intervalcert import Network, certify_inputs, compute_bounds
+from intervalcert import Network, certify_inputs, compute_bounds, workers
 from intervalcert import local as module
+from intervalcert.api import input_task
 from intervalcert.backends import backend_names, get_backend, ladder
+from intervalcert.batch import summarise
+from intervalcert.bulk import Radii, Rows
 from intervalcert.ellipsoids import Sector
 from intervalcert.errors import InconclusiveError, InputError
 from intervalcert.forward import PointEvaluator
+from intervalcert.inputs import blocks_of
 from intervalcert.local import LocalCertifier
 from intervalcert.rational import RationalMatrix
+from intervalcert.report import summary_table
 
 ACTIVATIONS = ("relu", "leaky_relu:0.1", "leaky_relu:-0.5", "leaky_relu:3", "hard_tanh", "identity", "clip:1/4:1")
 PROVERS = ("float64", "arb", "exact")
@@ -740,19 +746,64 @@ def test_a_fault_in_an_attempt_is_raised_in_tests(monkeypatch):
 def test_a_fault_in_an_attempt_is_counted_elsewhere(monkeypatch):
     """The others are judged all the same, and nothing is certified by an attempt that failed."""
     monkeypatch.delenv(module.RAISE_FAULTS)
-    whole = certify_inputs(GOOD, [AT, [1000, 1000]], EPS, local=True)
+    whole = certify_inputs(GOOD, [AT, [1000.5, 1000]], EPS, local=True)
     assert whole.certified.tolist() == [True, True]
     assert whole.locally.tolist() == [True, False]
     assert whole.proved_by.tolist() == ["float64", "float64"]
     assert not whole.fault.any()
     monkeypatch.setattr(module, "sector_around", broken)
-    found = certify_inputs(GOOD, [AT, [1000, 1000]], EPS, local=True)
+    found = certify_inputs(GOOD, [AT, [1000.5, 1000]], EPS, local=True)
     assert found.certified.tolist() == [False, True]
     assert found.fault.tolist() == ["OverflowError: Python int too large to convert to C long", ""]
 
 
+def test_faults_and_number_systems_are_summed_up(monkeypatch):
+    monkeypatch.delenv(module.RAISE_FAULTS)
+    some = [certify_inputs(GOOD, [AT, [1000.5, 1000]], EPS, local=True)]
+    monkeypatch.setattr(module, "sector_around", broken)
+    some += [certify_inputs(GOOD, [AT, [1000.5, 1000]], EPS, local=True)] * 2
+    first, second = summarise(some[0], None), summarise(some[1], None)
+    assert (first.proved_by, first.faults) == ({"float64": 2}, {})
+    assert (second.proved_by, second.faults) == ({"float64": 1}, {broken_text(): 1})
+    shown = text_of(summary_table(second, "1", "real", "input", given_logits=False))
+    assert "proved by" in shown
+    assert "float64 1" in shown
+    assert "faults" in shown
+    assert broken_text() in shown
+    assert "faults" not in text_of(summary_table(first, "1", "real", "input", given_logits=False))
+
+
+def broken_text():
+    return "OverflowError: Python int too large to convert to C long"
+
+
+def text_of(table):
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get()
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_progress_is_told_of_every_input(monkeypatch, jobs):
+    """And the parts of the work add up, in whatever portions."""
+    monkeypatch.setattr(workers, "_PACE", 0.0)
+    task = input_task(GOOD, None, 3)
+    rows = Rows(np.full((70, 2), 0.25), work=1000)
+    told = []
+    blocks = blocks_of(rows, GOOD, Fraction(1), Radii.all_equal(EPS))
+    found = list(workers.judge_all(task, blocks, jobs, lambda *more: told.append(more)))
+    assert [len(verdicts) for _, verdicts in found] == [64, 6]
+    assert (sum(count for count, _ in told), sum(work for _, work in told)) == (70, 1000)
+    if jobs == 1:
+        assert [count for count, _ in told if count] == [1] * 70
+
+
 def test_where_floats_end_is_said():
-    """Weights that no chain of floats can hold: nothing is certified locally, and every attempt says why."""
-    network = Network.from_arrays([np.array([[1e300, 0], [0, 1e-300]]), np.array([[1.0, 0], [0, 1e300]])])
-    (verdict,) = certify_inputs(network, [[1.0, 1.0]], "1", local=True)
-    assert not verdict.certified or not verdict.fault
+    """Weights that no chain of floats can hold: the attempt certifies nothing, and says why."""
+    weights = [np.array([[1e200, 1e-200], [-1e200, 1e-200]]), np.array([[1e200, 0], [0, 1e200]])]
+    found = LocalCertifier(Network.from_arrays(weights), [Fraction(10) ** 201] * 2, ladder("float64")).certify(
+        column([Fraction(1), Fraction(0)]), Fraction(10)
+    )
+    assert not found.certified
+    assert found.fault.startswith("FloatingPointError: ")

@@ -176,6 +176,13 @@ def test_distances_of_single_numbers(seed):
         assert missed_distances(data, RationalMatrix.from_fractions([[metric]])) == []
 
 
+def test_distances_whose_products_vanish_are_held():
+    """Short rows beside one that keeps the scale, and a small metric: every product of their differences underflows."""
+    bits = np.random.default_rng(6).integers(0, 2, (8, 40))
+    rows = np.vstack([np.eye(40)[0], bits * 2.0**-508])
+    assert missed_distances(exact_matrix(rows, "rows"), exact_matrix(np.eye(40) * 2.0**-60, "a metric")) == []
+
+
 @pytest.mark.parametrize("gap", [0.0, 1.0])
 @pytest.mark.parametrize(("off", "apart"), [(0.25, 0.0), (0.0, 0.25), (0.25, 0.25)])
 def test_distances_reach_as_far_as_the_balls(gap, off, apart):

@@ -25,7 +25,7 @@ import numpy as np
 
 from intervalcert.activations import activation
 from intervalcert.errors import InputError, SoundnessError, about
-from intervalcert.files import MAX_FILE_BYTES, atomic_writer, is_plain, open_input, parse_json, read_text
+from intervalcert.files import MAX_FILE_BYTES, atomic_writer, is_plain, open_input, parse_json, read_text, unpacked
 from intervalcert.layerwise import METHODS, LayerBound
 from intervalcert.lipschitz import MARGIN_METHODS, MAX_EFFORT, MarginMethod, Margins, NetworkBounds
 from intervalcert.network import EPS_SPACES, EpsSpace, Network, Single, Source
@@ -209,8 +209,9 @@ def _as_json(bounds: Bounds) -> dict[str, Any]:
 def load_bounds(path: str | Path) -> Bounds:
     """Reads a bounds file. Raises: InputError if it is damaged, incomplete, or of another version."""
     path = Path(path)
-    _refuse_another_kind(path)
-    text = read_text(path)
+    with unpacked(path) as inner:
+        _refuse_another_kind(inner)
+        text = read_text(inner)
     try:
         data = parse_json(text)
     except ValueError as error:

@@ -230,7 +230,7 @@ def test_inspect_shows_slopes_and_constants(tmp_path, capsys):
 
 @pytest.mark.parametrize(("value", "said"), [("1e400", "e+400"), ("-1e-400", "-1e-400"), ("1/3", "0.333333")])
 def test_inspect_shows_numbers_of_any_size(tmp_path, capsys, value, said):
-    for words in (["--mean", value], ["--std", value], ["--activation", f"leaky_relu:{value}"]):
+    for words in (["--mean", value, "--std", "1"], ["--std", value], ["--activation", f"leaky_relu:{value}"]):
         code, out, _ = ran(capsys, "inspect", write_npz(tmp_path / "m.npz"), *words)
         assert code == 0
         assert said in out

@@ -50,7 +50,8 @@ class Operators:
             raise InputError(f"it has {len(node.outputs)} outputs, {what}")
 
     def run(self, node: Node, values: list[Value | None]) -> Value:
-        """The first output of a node that was checked, of its inputs, a list of its own. Raises: InputError."""
+        """The first output of a node, of its inputs, a list of its own. Raises: InputError."""
+        self.check(node)
         while values and values[-1] is None:
             values.pop()
         flow = next((value for value in values if isinstance(value, Flow)), None)

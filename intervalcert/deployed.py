@@ -249,7 +249,7 @@ class Deployment:
             # |W||ĥ| + |b| of each row is at most rows + ||W_k||·(alpha + (reach + beta)·eps).
             base, slope = _up(rows + constants.rows[:, None] * alpha), _up(constants.rows * (reach + beta))
             room = constants.largest / (1 + kappa) * (1 - 2.0**-40) - constants.underflow - base
-            limit = np.where(room > 0, room, -1.0) / np.maximum(slope, _LEAST)[:, None] * (1 - 2.0**-40)
+            limit = np.where(room > 0, room / np.maximum(slope, _LEAST)[:, None] * (1 - 2.0**-40), -1.0)
             most = np.minimum(most, limit.min(axis=0))
             if index == len(self._layers) - 1:
                 own = _up(kappa * base + constants.underflow)

@@ -336,6 +336,10 @@ def test_negative_radii_are_refused_with_their_place():
         Radii.of_floats(np.array([0.0, -0.5]), 7)
     with pytest.raises(InputError, match=r"output 1: .*-1/3"):
         Radii.of([Fraction(0), Fraction(-1, 3)])
+    alone = Certifier(symmetric([Fraction(1)] * 3), (EXACT,))
+    with pytest.raises(InputError, match=r"output 4: .*-1/3"):
+        alone.verdict(RationalVector((3, 2, 1), 1), Fraction(-1, 3), 4)
+    assert alone.verdict(RationalVector((3, 2, 1), 1), Fraction(0)).certified
 
 
 def test_where_the_processor_drops_subnormals_floats_decide_nothing(monkeypatch):

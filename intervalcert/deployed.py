@@ -199,7 +199,8 @@ class Deployment:
         self._layers = [_Constants.of(layer, norm, form, rungs) for layer, norm in layers]
         self._reach = self._reaches(sigmas)
         last = _floats(network.layers[-1].weights)
-        self.gaps: Floats = _up(np.stack([_norms(row - last, axis=1) for row in last]))  # each off by u: see `_up`
+        # Each difference is off by u: what `_norms` is enlarged by outweighs that.
+        self.gaps: Floats = np.stack([_norms(row - last, axis=1) for row in last])
 
     def _reaches(self, sigmas: Sequence[Fraction]) -> list[float]:
         """s_0, s_1, …: of the inputs of each layer."""
@@ -207,7 +208,7 @@ class Deployment:
         for index, constants in enumerate(self._layers[:-1]):
             inner = float(_up(constants.norm * found[-1]))
             if index < len(sigmas):
-                inner = min(inner, float(_up(math.sqrt(_float_up(sigmas[index])))))
+                inner = min(inner, math.sqrt(_float_up(sigmas[index])))  # a root is off by u: the next line covers it
             found.append(float(_up(constants.lipschitz * inner)))
         return found
 

@@ -8,6 +8,7 @@ floats end. All draws are the same in every run, and many enough that one `nexta
 
 import math
 from fractions import Fraction
+from itertools import chain
 from itertools import product as pairs
 from operator import add, mul, sub, truediv
 from random import Random
@@ -18,6 +19,7 @@ from strategies import explain, is_dyadic, moved_to_grid, product, smaller_gram,
 
 from intervalcert.backends import float64, get_backend
 from intervalcert.backends.float64 import Float64Matrix, Float64Scalar
+from intervalcert.backends.generic import GenericMatrix, hull_of_roots
 from intervalcert.errors import UnboundedError
 from intervalcert.exponentials import decay_enclosure, logistic_enclosure, soft_enclosure
 from intervalcert.protocol import Truth
@@ -110,7 +112,9 @@ def test_shifts_go_upward():
 
 def dyadic(random: Random) -> tuple[int, int]:
     bits = random.choice([1, 20, 53, 54, 100, 127, 128, 129, 130, 200, 256])
-    m = random.choice([random.getrandbits(bits), (1 << bits) - random.randint(0, 2), (1 << bits) + random.randint(0, 2)])
+    m = random.choice(
+        [random.getrandbits(bits), (1 << bits) - random.randint(0, 2), (1 << bits) + random.randint(0, 2)]
+    )
     return random.choice([-1, 1]) * m, random.randint(-300, 50)
 
 
@@ -227,7 +231,9 @@ def ball(random: Random, shape: tuple[int, int], least: int = -20, most: int = 2
     """Points, narrow balls, and balls far wider than their centre, which is then without any say, or zero."""
     size = magnitude(random, least, most)
     bare = random.random() < 0.2
-    entries = [0.0 if bare else random.choice([-1, 0, 1, 1, -1]) * size * mantissa(random) for _ in range(math.prod(shape))]
+    entries = [
+        0.0 if bare else random.choice([-1, 0, 1, 1, -1]) * size * mantissa(random) for _ in range(math.prod(shape))
+    ]
     parts = (0.0, 0.0, 2.0**-53, 2.0**-50, 2.0**-20, 0.5, 1.0, 2.0**10, 2.0**80)
     radius = size * random.choice(parts) * mantissa(random)
     exponent = random.choice([0, 0, 0, random.randint(-5, 5), random.randint(-60, 60)])
@@ -263,7 +269,11 @@ DIRECTIONS = {
     2: [(1, 0), (0, 1), (Fraction(3, 5), Fraction(4, 5)), (Fraction(-5, 13), Fraction(12, 13))],
     3: [(0, 1, 0), (Fraction(2, 3), Fraction(-1, 3), Fraction(2, 3))],
     4: [(1, 0, 0, 0), (0, 0, 0, 1), (Fraction(1, 2),) * 4, (Fraction(1, 2), Fraction(-1, 2)) * 2],
-    6: [(1, 0, 0, 0, 0, 0), (0, 0, 0, 0, 1, 0), (0, Fraction(1, 2), Fraction(1, 2), Fraction(-1, 2), 0, Fraction(1, 2))],
+    6: [
+        (1, 0, 0, 0, 0, 0),
+        (0, 0, 0, 0, 1, 0),
+        (0, Fraction(1, 2), Fraction(1, 2), Fraction(-1, 2), 0, Fraction(1, 2)),
+    ],
 }
 """Of length 1, exactly."""
 
@@ -360,7 +370,7 @@ def test_grams_of_balls():
 
 
 def test_grams_on_a_flat_spectrum():
-    """Where sums over rows bound the operator norm: multiples of the identity, whose Frobenius norm is 17 times that."""
+    """Where sums over rows bound the operator norm: multiples of I, with 17 times that as Frobenius norm."""
     for random in draws(24, 4):
         size, radius = mantissa(random), magnitude(random, -25, 3)
         made = check_known(Float64Matrix(np.eye(289) * size, 0, radius).gram())
@@ -388,7 +398,10 @@ def test_the_other_shapes_of_a_set():
 
 def test_powers_of_two():
     for random in draws(30, 1500):
-        made, e = balls(random, shape_of(random))[0], random.choice([random.randint(-9, 9), random.randint(-3000, 3000)])
+        made, e = (
+            balls(random, shape_of(random))[0],
+            random.choice([random.randint(-9, 9), random.randint(-3000, 3000)]),
+        )
         scaled, moved = check_known(made.scaled(e)), None
         if made.exponent - e < 400:
             moved = check_known(made._moved_to(e))
@@ -440,7 +453,9 @@ def test_rounding_to_a_grid():
         made = balls(random, shape)[0]
         if random.random() < 0.5:
             odd = [random.randrange(-99, 99, 2) for _ in range(math.prod(shape))]
-            made = Float64Matrix(np.array(odd, dtype=float).reshape(shape), -bits - 1, random.choice([0.0, 0.0, made.radius]))
+            made = Float64Matrix(
+                np.array(odd, dtype=float).reshape(shape), -bits - 1, random.choice([0.0, 0.0, made.radius])
+            )
         try:
             found, movement = made.rounded(bits)
         except UnboundedError:
@@ -547,9 +562,111 @@ def test_matrices_of_rationals():
     for random in draws(40, 2000):
         shape, scale = shape_of(random), random.choice([1, 1, Fraction(2) ** -1100, Fraction(2) ** 1100])
         entries = [
-            random.choice([-1, 1]) * Fraction(random.getrandbits(random.choice([3, 54, 100])), random.choice([1, 3, 2**70]))
+            random.choice([-1, 1])
+            * Fraction(random.getrandbits(random.choice([3, 54, 100])), random.choice([1, 3, 2**70]))
             * random.choice([1, Fraction(1, 2**1030)])
             for _ in range(math.prod(shape))
         ]
         rows = rows_of([x * scale for x in entries], shape[1])
         check(check_known(BACKEND.matrix(RationalMatrix.from_fractions(rows))), rows)
+
+
+# -- the generic matrix ------------------------------------------------------------------------------------------------
+
+
+def small_scalar(random: Random) -> Float64Scalar:
+    """Around zero more often than not, of sizes near 1: squares are above and below."""
+    ends = sorted(random.choice([-1, 1]) * Fraction(magnitude(random, -3, 2)) for _ in range(2))
+    return Float64Scalar.around(*random.choice([ends, ends, [-ends[1], -ends[1]], [min(ends[0], 0), ends[1]]]))
+
+
+def generic(random: Random, rows: int, columns: int) -> GenericMatrix:
+    return GenericMatrix(BACKEND, tuple(tuple(small_scalar(random) for _ in range(columns)) for _ in range(rows)))
+
+
+def some_member(made: GenericMatrix, random: Random) -> list[list[Fraction]]:
+    return [[random.choice(points(x)) for x in row] for row in made.rows]
+
+
+def check_generic(found: GenericMatrix, rows: list[list[Fraction]], *operands: object) -> None:
+    assert found.shape == (len(rows), len(rows[0]))
+    for x, y in zip(chain(*found.rows), chain(*rows), strict=True):
+        assert x.lower() <= y <= x.upper(), explain("outside", found=found.rows, exact=rows, operands=operands)
+    lower, upper = (end.ravel().tolist() for end in found.ends())
+    for low, y, high in zip(lower, chain(*rows), upper, strict=True):
+        assert Fraction(low) <= y <= Fraction(high), explain("ends", found=found.rows, exact=rows)
+
+
+def test_generic_matrices():
+    """Every operation on intervals around zero and away from it: all that a new backend gets for free."""
+    curves = {"logistic": logistic_enclosure, "decay": decay_enclosure, "soft": soft_enclosure}
+    for random in draws(41, 200):
+        shape, other = (random.randint(1, 2), random.randint(1, 3)), random.randint(1, 2)
+        a, b, c = generic(random, *shape), generic(random, *shape), generic(random, shape[1], other)
+        t, bits, e = small_scalar(random), random.randint(0, 6), random.randint(-70, 70)
+        left, right = (np.array([random.choice([0.0, -3.25, 0.1]) for _ in range(side)]) for side in shape)
+        chosen = [np.array(random.sample(range(side), random.randint(1, side))) for side in shape]
+        moved, movement = a.rounded(bits)
+        squares, zero = a.frobenius_squared(), (a - b).is_zero()
+        for _ in range(3):
+            x, y, z, u = (
+                some_member(a, random),
+                some_member(b, random),
+                some_member(c, random),
+                random.choice(points(t)),
+            )
+            check_generic(a, x)
+            check_generic(a + b, each(x, y, add), a, b)
+            check_generic(a - b, each(x, y, sub), a, b)
+            check_generic(a @ c, product(x, z), a, c)
+            check_generic(a.gram(), smaller_gram(x), a)
+            check_generic(a.times(t), [[v * u for v in row] for row in x], a, t)
+            if t.lower() > 0 or t.upper() < 0:
+                check_generic(a.divided(t), [[v / u for v in row] for row in x], a, t)
+            check_generic(a.transposed(), transposed(x), a)
+            check_generic(a.scaled(e), [[v * Fraction(2) ** e for v in row] for row in x], a, e)
+            check_generic(moved, moved_to_grid(x, bits), a, bits)
+            assert movement.lower() <= sum_of_squares(each(x, moved_to_grid(x, bits), sub)) <= movement.upper()
+            assert squares.lower() <= sum_of_squares(x) <= squares.upper(), explain("squares", a=a.rows, x=x)
+            assert zero is not (Truth.FALSE if x == y else Truth.TRUE)
+            check_generic(a.block(*chosen), [[x[i][j] for j in chosen[1]] for i in chosen[0]], a)
+            weighed = [
+                [v * Fraction(p) * Fraction(q) for v, q in zip(row, right.tolist(), strict=True)]
+                for row, p in zip(x, left.tolist(), strict=True)
+            ]
+            check_generic(a.weighted(left, right), weighed, a, left, right)
+            check_generic(a.positive_part(), [[max(v, Fraction(0)) for v in row] for row in x], a)
+        assert squares.upper() <= sum(max(v.lower() ** 2, v.upper() ** 2) for row in a.rows for v in row) * (1 + TINY)
+        assert squares.lower() >= 0
+        if random.random() < 0.1:
+            for name, enclose in curves.items():
+                low, high = ([[enclose(v, 200)[k] for v in row] for row in x] for k in (0, 1))
+                found = getattr(a, name)()
+                check_generic(found, low)
+                check_generic(found, high)
+
+
+TINY = Fraction(1, 2**100)
+
+
+def test_a_generic_zero_is_told_apart():
+    zero, one = Fraction(0), Fraction(1)
+    for ends, expected in (
+        (((zero, zero), (zero, zero)), Truth.TRUE),
+        (((zero, zero), (zero, one)), Truth.UNKNOWN),
+        (((-one, one), (zero, zero)), Truth.UNKNOWN),
+        (((-one, zero), (one, one)), Truth.FALSE),
+        (((-one, -one / 2), (-one, one)), Truth.FALSE),
+        (((zero, zero), (one / 2, one)), Truth.FALSE),
+    ):
+        made = GenericMatrix(BACKEND, (tuple(BACKEND.hull(*pair) for pair in ends),))
+        assert made.is_zero() is expected
+
+
+def test_roots_of_any_backend_contain_those_of_the_ends():
+    for random in draws(42, 300):
+        x = small_scalar(random)
+        found = hull_of_roots(x, BACKEND)
+        for point in points(x):
+            assert found.lower() <= sqrt_upper(max(point, Fraction(0)), BACKEND.prec) <= found.upper()
+        assert found.lower() >= 0

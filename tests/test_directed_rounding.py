@@ -21,7 +21,7 @@ from intervalcert.backends import float64, get_backend
 from intervalcert.backends.float64 import Float64Matrix, Float64Scalar
 from intervalcert.backends.generic import GenericMatrix, hull_of_roots
 from intervalcert.errors import UnboundedError
-from intervalcert.exponentials import decay_enclosure, logistic_enclosure, soft_enclosure
+from intervalcert.exponentials import FLOAT_ERROR, decay_enclosure, logistic_enclosure, soft_enclosure
 from intervalcert.protocol import Truth
 from intervalcert.rational import RationalMatrix, dyadic_value, sqrt_upper
 
@@ -217,6 +217,8 @@ def test_comparisons_are_decided_by_the_ends():
 def test_roots_contain_those_of_the_ends():
     for random in draws(12, 1000):
         x, backend = scalar(random), get_backend("float64", random.choice([16, 64, 100, 200]))
+        if random.random() < 0.3:
+            x = Float64Scalar((random.getrandbits(9), random.randint(1, 99)), (random.getrandbits(99) + 512, 99))
         found = backend.sqrt_upper(x)
         for point in points(x):
             assert found.lower() <= sqrt_upper(max(point, Fraction(0)), backend.prec) <= found.upper(), x
@@ -254,8 +256,15 @@ def far_ball(random: Random, shape: tuple[int, int]) -> Float64Matrix:
     return ball(random, shape, *random.choice([(-100, -90), (90, 100)]))
 
 
+def lean_ball(random: Random, shape: tuple[int, int]) -> Float64Matrix:
+    """A centre that is zero, or about half of the radius' last bit: what a sum of the two rounds off."""
+    radius = magnitude(random, -3, 3)
+    part = random.choice([0.0, 0.0, radius * 2.0**-53 * random.random()])
+    return Float64Matrix(np.full(shape, part), 0, radius)
+
+
 def balls(random: Random, *shapes: tuple[int, int]) -> list[Float64Matrix]:
-    kinds = random.choices([ball, tiny_ball, far_ball], [8, 1, 1], k=len(shapes))
+    kinds = random.choices([ball, tiny_ball, far_ball, lean_ball], [8, 1, 1, 4], k=len(shapes))
     found = [kind(random, shape) for kind, shape in zip(kinds, shapes, strict=True)]
     if len(shapes) == 2 and shapes[0] == shapes[1] and random.random() < 0.2:  # centres that cancel, or nearly do
         first, second = found
@@ -326,8 +335,11 @@ def each(a, b, operation):
     return [[operation(x, y) for x, y in zip(u, v, strict=True)] for u, v in zip(a, b, strict=True)]
 
 
-def applied(seed: int, count: int, shapes, make, exact) -> None:
-    """`make` of drawn balls contains `exact` of all their members; where there is no finite ball, it says so."""
+def applied(seed: int, count: int, shapes, make, exact, tight: bool = False) -> None:
+    """`make` of drawn balls contains `exact` of all their members; where there is no finite ball, it says so.
+
+    tight: of intervals, it is hardly wider than the images of their ends.
+    """
     refused = 0
     for random in draws(seed, count):
         operands = balls(random, *shapes(random))
@@ -337,9 +349,21 @@ def applied(seed: int, count: int, shapes, make, exact) -> None:
         except UnboundedError:
             refused += 1
             continue
+        images = []
         for chosen in pairs(*(members(check_known(operand), random) for operand in operands)):
-            check(found, exact(*chosen), *operands)
+            images.append(exact(*chosen))
+            check(found, images[-1], *operands)
+        if tight and {x.shape for x in operands} == {(1, 1)} and min(map(size_of, operands)) > 2.0**-200:
+            unit = Fraction(2) ** found.exponent
+            centre, radius = (Fraction(float(x)) * unit for x in (found.centre[0, 0], found.radius))
+            needed = max(abs(image[0][0] - centre) for image in images)
+            most = max(abs(image[0][0]) for image in images)
+            assert radius <= needed * (1 + Fraction(1, 2**20)) + (abs(centre) + most) / 2**46, (found, operands)
     assert refused < count / 10
+
+
+def size_of(made: Float64Matrix) -> float:
+    return float(np.max(np.abs(made.centre)))
 
 
 def twice(random):
@@ -357,30 +381,56 @@ def once(random):
 
 
 def test_sums_and_differences_of_balls():
-    applied(20, 2500, twice, add, lambda x, y: each(x, y, add))
-    applied(21, 2500, twice, sub, lambda x, y: each(x, y, sub))
+    applied(20, 2500, twice, add, lambda x, y: each(x, y, add), tight=True)
+    applied(21, 2500, twice, sub, lambda x, y: each(x, y, sub), tight=True)
 
 
 def test_products_of_balls():
-    applied(22, 4000, chained, lambda a, b: a @ b, product)
+    applied(22, 4000, chained, lambda a, b: a @ b, product, tight=True)
 
 
 def test_grams_of_balls():
-    applied(23, 3000, once, Float64Matrix.gram, smaller_gram)
+    applied(23, 3000, once, Float64Matrix.gram, smaller_gram, tight=True)
 
 
 def test_grams_on_a_flat_spectrum():
-    """Where sums over rows bound the operator norm: multiples of I, with 17 times that as Frobenius norm."""
+    """Where sums over rows bound the operator norm: 300 blocks of [[2, -1], [-1, 2]], one of them three times as large.
+
+    The largest eigenvalue of a block is 3, of (1, -1). The member that is the radius further in that direction squares
+    to 9 + 6·radius + radius² there, and it is the same as the centre elsewhere.
+    """
     for random in draws(24, 4):
         size, radius = mantissa(random), magnitude(random, -25, 3)
-        made = check_known(Float64Matrix(np.eye(289) * size, 0, radius).gram())
-        assert made.radius < 2.1 * radius * (size + radius) + 2.0**-30, "sums over rows were not used"
-        assert np.array_equal(made.centre, np.diag(made.centre.diagonal()))
-        # The member (size + radius/17)·I is on the sphere.
-        square = (Fraction(size) + Fraction(radius) / 17) ** 2
-        unit = Fraction(2) ** made.exponent
-        off = sum((square - Fraction(x) * unit) ** 2 for x in made.centre.diagonal().tolist())
+        scales = np.where(np.arange(300) == 7, 3.0, 1.0) * size
+        made = Float64Matrix(np.kron(np.diag(scales), np.array([[2.0, -1.0], [-1.0, 2.0]])), 0, radius).gram()
+        assert made.radius < 2.1 * radius * (9 * size + radius) + 2.0**-30, "sums over rows were not used"
+        unit, off = Fraction(2) ** made.exponent, Fraction(0)
+        for k, scale in enumerate(map(Fraction, scales.tolist())):
+            more = Fraction(radius) * (6 * scale + Fraction(radius)) / 2 if k == 7 else Fraction(0)
+            for i, j in pairs((0, 1), repeat=2):
+                exact = (5 if i == j else -4) * scale**2 + (more if i == j else -more)
+                off += (exact - Fraction(float(made.centre[2 * k + i, 2 * k + j])) * unit) ** 2
         assert off <= (Fraction(made.radius) * unit) ** 2, (size, radius)
+
+
+def test_what_underflows_in_many_entries_adds_up():
+    """36 entries, of which each loses half of the smallest number: six halves of it in all."""
+    tiny = np.full((6, 6), 3 * 2.0**-1074)
+    made, ones = Float64Matrix(tiny, 0, 0.0), np.ones(6)
+    half = [[Fraction(3, 2) * ETA] * 6] * 6
+    for found in (
+        made._moved_to(1).scaled(-1),
+        made._times_between(0.5, 0.5, 0),
+        made.weighted(ones / 2, ones),
+        made.weighted(ones, ones / 2),
+    ):
+        check(check_known(found), half)
+    # Products that all vanish: 49/100 of the smallest number each.
+    lost = Float64Matrix(np.full((6, 6), 49 * 2.0**-1074), 0, 0.0).weighted(ones, ones / 100)
+    check(lost, [[49 * ETA * Fraction(0.01)] * 6] * 6)
+    # Products: 2^-1075 each, of which nothing is left, or twice as much.
+    left, right = Float64Matrix(np.full((6, 4), 2.0**-540), 0, 0.0), Float64Matrix(np.full((4, 6), 2.0**-535), 0, 0.0)
+    check(left @ right, [[4 * Fraction(2) ** -1075] * 6] * 6)
 
 
 def test_the_other_shapes_of_a_set():
@@ -402,6 +452,8 @@ def test_powers_of_two():
             balls(random, shape_of(random))[0],
             random.choice([random.randint(-9, 9), random.randint(-3000, 3000)]),
         )
+        if random.random() < 0.1:  # a factor that is no float, and a product that is
+            made, e = Float64Matrix(np.array([[magnitude(random, 90, 100)]]), 0, 0.0), random.randint(990, 1180)
         scaled, moved = check_known(made.scaled(e)), None
         if made.exponent - e < 400:
             moved = check_known(made._moved_to(e))
@@ -432,6 +484,15 @@ def test_quotients_by_sets():
         for member in members(made, random):
             for t in points(divisor)[:2]:
                 check(found, [[x / t for x in row] for row in member], made, divisor)
+
+
+def test_points_times_and_over_factors_of_a_hundred_bits():
+    """Nothing but roundings: of the factor to a float, of its reciprocal, and of the product."""
+    for random in draws(43, 6000):
+        x, long = mantissa(random), Fraction(random.getrandbits(100) | 1 << 99, 2**100)
+        made, factor = Float64Matrix(np.array([[x]]), 0, 0.0), BACKEND.scalar(long)
+        check(made.times(factor), [[Fraction(x) * long]], x, long)
+        check(made.divided(factor), [[Fraction(x) / long]], x, long)
 
 
 def test_multiples_between_floats():
@@ -523,6 +584,17 @@ def test_curves_of_wide_sets_move_as_much_as_they_can():
         for radius in (1e-3, 1.0, 100.0, 1e9):
             made = getattr(Float64Matrix(np.zeros((2, 2)), 0, radius), name)()
             assert min(radius * slope, 2.0) <= made.radius <= min(radius * slope, 2.0) * (1 + 2.0**-40) + 2.0**-40
+
+
+def test_the_error_of_a_curve_is_that_of_every_entry():
+    for name in ("logistic", "decay", "soft"):
+        assert getattr(Float64Matrix(np.ones((10, 10)), 0, 0.0), name)().radius >= 10 * FLOAT_ERROR
+
+
+def test_what_is_known_of_a_norm_is_known_of_the_new_set_alone():
+    first, second = (Float64Matrix(np.array([[1.0]]), 0, 0.5) for _ in range(2))
+    first.within(Fraction(1, 8))
+    check(first @ second, [[Fraction(9, 4)]])
 
 
 def test_what_is_known_of_the_operator_norm():
@@ -636,6 +708,7 @@ def test_generic_matrices():
             ]
             check_generic(a.weighted(left, right), weighed, a, left, right)
             check_generic(a.positive_part(), [[max(v, Fraction(0)) for v in row] for row in x], a)
+            assert min(v.lower() for v in chain(*a.positive_part().rows)) >= 0
         assert squares.upper() <= sum(max(v.lower() ** 2, v.upper() ** 2) for row in a.rows for v in row) * (1 + TINY)
         assert squares.lower() >= 0
         if random.random() < 0.1:

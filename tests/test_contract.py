@@ -50,7 +50,7 @@ from intervalcert.backends.float64 import Float64Matrix
 from intervalcert.backends.generic import GenericMatrix
 from intervalcert.errors import UnboundedError
 from intervalcert.protocol import Truth
-from intervalcert.rational import RationalMatrix, sqrt_upper
+from intervalcert.rational import RationalMatrix, round_down, sqrt_upper
 
 PRECISIONS = (16, 64)  # the coarsest that is allowed, where everything rounds; and the default
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
@@ -487,6 +487,20 @@ def test_rounding_encloses_the_grid_point_and_the_movement(rounding_systems, a, 
         check_scalar(system.backend, error, movement, "the movement", a=a, bits=bits)
         slack = 0 if system.of_points else most / 2**20  # an enclosure of [0, most] sticks out by its rounding
         assert -slack <= error.lower() <= error.upper() <= most + slack, explain("too wide", error=error, most=most)
+
+
+@settings(max_examples=30)
+@given(data=rational_matrices(kinds=("decimal", "integer", "gaussian")), bits=st.integers(0, 20))
+def test_rounding_of_products(rounding_systems, data, bits):
+    """What a product is made of may have a way to round of its own."""
+    for rows in (to_rows(data), [[round_down(x, 24) / 8 for x in row] for row in to_rows(data)]):
+        exact = smaller_gram(rows)
+        moved = moved_to_grid(exact, bits)
+        movement = sum_of_squares(minus(exact, moved))
+        for system in rounding_systems:
+            found, error = system.of(rows).gram().rounded(bits)
+            check_inside(system, found, moved, "rounded", data=data, bits=bits)
+            check_scalar(system.backend, error, movement, "the movement", data=data, bits=bits)
 
 
 @given(a=matrix_sets())

@@ -246,11 +246,12 @@ def rounding_mistakes():
     """Decimals near the edge, judged by their nearest floats."""
     wrong = []
     rng = random.Random(7)
-    for count in range(800):
+    for count in range(900):
         row = [Fraction(rng.randrange(10**19, 3 * 10**19), 10**19) for _ in range(3)]
-        if count % 2:  # below zero, the winner nearly nothing: what is off is the others'
-            row = [-x for x in row]
-            row[rng.randrange(3)] /= -(10**12) if count % 4 == 1 else 10**12
+        if count % 3 == 1:
+            row = [-x for x in row]  # the largest is not the largest in size
+        if count % 3 == 2:
+            row[row.index(min(row))] /= 10**12  # nor is it the size of all
         top = max(row)
         second = max(x for x in row if x != top)
         margins = symmetric([Fraction(1)] * 3)

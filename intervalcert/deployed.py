@@ -210,7 +210,8 @@ class Deployment:
         self._layers = [_Constants.of(layer, norm, form, rungs) for layer, norm in layers]
         self._reach = self._reaches(sigmas)
         last = _floats(network.layers[-1].weights)
-        self.gaps: Floats = _up(np.stack([_norms(row - last, axis=1) for row in last]))  # each off by u: see `_up`
+        # Each difference is off by u: what `_norms` is enlarged by outweighs that.
+        self.gaps: Floats = np.stack([_norms(row - last, axis=1) for row in last])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """What arrives in another process tests that process. Raises: as `__init__`."""
@@ -223,14 +224,14 @@ class Deployment:
         for index, constants in enumerate(self._layers[:-1]):
             inner = float(_up(constants.norm * found[-1]))
             if index < len(sigmas):
-                inner = min(inner, float(_up(math.sqrt(_float_up(sigmas[index])))))
+                inner = min(inner, math.sqrt(_float_up(sigmas[index])))  # a root is off by u: the next line covers it
             found.append(float(_up(constants.lipschitz * inner)))
         return found
 
     @_quietly
     def extent_at(self, inputs: tuple[Floats, Floats], before: Sequence[tuple[Floats, Floats]]) -> Extent:
         """At points: ends of the inputs, and of W·h + b of each layer (rows x p)."""
-        sizes = np.maximum(np.abs(inputs[0]), np.abs(inputs[1]))
+        sizes = np.maximum(-inputs[0], inputs[1])
         rows = []
         for constants, layer, (low, high) in zip(self._layers, self.network.layers, before, strict=True):
             rows.append(_up(constants.magnitudes @ sizes + constants.bias, len(sizes)))
@@ -250,7 +251,7 @@ class Deployment:
             if layer.activation is not None:
                 centre = _bent_size(layer, low, high)
                 still = float(_norms(centre, axis=0)[0])
-                size = float(_up(still + self._reach[index + 1] * radius))
+                size = still + self._reach[index + 1] * radius
         return Extent(tuple(rows))
 
     @_quietly
@@ -263,9 +264,10 @@ class Deployment:
             stretched, factor = constants.lipschitz * constants.norm, max(constants.lipschitz, 1.0)
             kappa, reach = constants.kappa, self._reach[index]
             # |W||ĥ| + |b| of each row is at most rows + ||W_k||·(alpha + (reach + beta)·eps).
-            base, slope = _up(rows + constants.rows[:, None] * alpha), _up(constants.rows * (reach + beta))
+            base, slope = rows + constants.rows[:, None] * alpha, constants.rows * (reach + beta)
+            # A part of 2^-40 of the largest number outweighs all roundings from here to the quotient.
             room = constants.largest / (1 + kappa) * (1 - 2.0**-40) - constants.underflow - base
-            limit = np.where(room > 0, room, -1.0) / np.maximum(slope, _LEAST)[:, None] * (1 - 2.0**-40)
+            limit = np.where(room > 0, room / slope[:, None], -1.0)  # where a slope vanishes, beyond all floats
             most = np.minimum(most, limit.min(axis=0))
             if index == len(self._layers) - 1:
                 own, own_slope = _up(kappa * base + constants.underflow), _up(kappa * slope)
@@ -275,7 +277,7 @@ class Deployment:
             size = _norms(rows, axis=0)
             spread = constants.absolute * (reach + beta)
             # Of the sums, then of the activation: `again` is what its own product adds, relatively.
-            part = _up(kappa + constants.again * (1 + kappa))
+            part = kappa + constants.again * (1 + kappa)
             local = part * (size + constants.absolute * alpha) + constants.absolute_underflow
             alpha = _up(stretched * alpha + factor * local)
             beta = float(_up(stretched * beta + factor * (part * spread)))
@@ -291,7 +293,7 @@ class Deployment:
     def errors_at(self, found: Deviation, eps: float, winners: Indices) -> Floats:
         """What is to be taken off the leads of the winners over each class, at this radius (classes x p)."""
         shared = _up(found.shared + found.shared_slope * eps)
-        own = np.broadcast_to(_up(found.own + found.own_slope[:, None] * eps), (len(self.gaps), len(winners)))
+        own = np.broadcast_to(found.own + found.own_slope[:, None] * eps, (len(self.gaps), len(winners)))
         total: Floats = _up(self.gaps[:, winners] * shared + own + own[winners, np.arange(len(winners))])
         return total
 
@@ -308,9 +310,9 @@ class Deployment:
         base = self.errors_at(found, 0.0, winners) * (2.0 if twice else 1.0)
         slope = margins[:, winners] + self.gaps[:, winners] * found.shared_slope
         slope = _up(slope + found.own_slope[:, None] + found.own_slope[winners])
-        leads = np.nextafter(low[winners, columns] - high, -np.inf)
-        room = np.nextafter(leads - base, -np.inf)
-        quotients = np.where(room > 0, room / slope * (1 - 2.0**-40), -1.0)
+        # Leads are off by u of themselves: less than `base` is enlarged by, or, where that is small, than `slope` is.
+        room = low[winners, columns] - high - base
+        quotients = np.where(room > 0, room / slope, -1.0)
         quotients[winners, columns] = np.inf  # left out by index
         least: Floats = np.minimum(np.minimum(quotients.min(axis=0), found.most), np.finfo(np.float64).max)
         return np.where(least > 0, least, -1.0)
@@ -351,8 +353,8 @@ class _Constants:
             if layer.activation.name.startswith("leaky_relu"):
                 again = 3 * form.unit * lipschitz  # the product is off by u, the slope by another; u² is less than u
         extra = form.tiny if again else Fraction(0)
-        # |slope·z|·(1 + 3u) + η must not overflow; twice the factor leaves room for all of it.
-        largest = form.largest / (2 * max(lipschitz, Fraction(1))) if again else form.largest
+        # |slope·z|·(1 + 3u) + η must not overflow; twice the factor, at least 1, leaves room for all of it.
+        largest = form.largest / (2 * lipschitz) if again else form.largest
         return _Constants(
             magnitudes=magnitudes,
             bias=np.zeros((rows, 1)) if layer.bias is None else np.abs(_floats(layer.bias)),
@@ -377,5 +379,5 @@ def _bent_size(layer: Layer, low: Floats, high: Floats) -> Floats:
     function = layer.activation.hinges
     still = abs(function.offset + sum(weight * max(-kink, Fraction(0)) for weight, kink in function.hinges))
     steep = _float_up(layer.activation.lipschitz)
-    size: Floats = _up(_float_up(still) + steep * np.maximum(np.abs(low), np.abs(high)))
+    size: Floats = _up(_float_up(still) + steep * np.maximum(-low, high))
     return np.minimum(size, 1.0) if layer.activation.name == "hard_tanh" else size

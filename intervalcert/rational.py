@@ -249,10 +249,10 @@ def round_down(x: Fraction, bits: int) -> Fraction:
     if _fits(x, bits):
         return x
     # bit lengths bracket log2|x| within 1, so the quotient below has `bits` or bits + 1 bits; cut the superfluous one.
-    shift = bits - (abs(x.numerator).bit_length() - x.denominator.bit_length())
+    shift = bits - (x.numerator.bit_length() - x.denominator.bit_length())
     top, bottom = x.numerator, x.denominator
     mantissa = (top << shift) // bottom if shift >= 0 else top // (bottom << -shift)
-    excess = max(0, abs(mantissa).bit_length() - bits)
+    excess = mantissa.bit_length() - bits
     # Floor of a floor is the floor. A carry to 2^bits (negative x) leaves a power of two, which has a 1-bit mantissa.
     return dyadic_value(mantissa >> excess, excess - shift)
 

@@ -4,7 +4,7 @@ Below them stands the arithmetic that results are checked with: plain loops over
 independent of the package's own matrix code.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from operator import mul
@@ -109,6 +109,12 @@ def segments():
     return st.builds(segment, fractions(), width, width)
 
 
+def segments_around_zero():
+    """With zero inside, both ends of any size."""
+    parts = st.fractions(0, 1, max_denominator=100)
+    return st.builds(lambda a, b, part: Segment(-a, part * b, b), non_negative(), non_negative(), parts)
+
+
 def segments_without_zero():
     """For divisors, of either sign."""
     return seeds().map(lambda seed: random_divisor(Random(seed)))
@@ -200,17 +206,20 @@ def rational_matrices(shape=None, kinds=tuple(MATRIX_KINDS)):
 class MatrixSet:
     """A recipe for a set of matrices, and one matrix that the law puts inside.
 
-    The set is data / divisor, and then, if `grid` is not None, that moved to multiples of 2^-grid.
+    The set is data / divisor; then, if `grid` is not None, that moved to multiples of 2^-grid; then, if there is one,
+    less another set.
     """
 
     data: RationalMatrix
     divisor: Segment
     grid: int | None
+    less: "MatrixSet | None" = None
 
     @property
     def point(self) -> Rows:
-        quotient = divided(to_rows(self.data), self.divisor.inner)
-        return quotient if self.grid is None else moved_to_grid(quotient, self.grid)
+        made = divided(to_rows(self.data), self.divisor.inner)
+        made = made if self.grid is None else moved_to_grid(made, self.grid)
+        return made if self.less is None else minus(made, self.less.point)
 
     def on(self, system):
         """The set on a `system` (a backend, and its way to hold matrices); the point alone where values are points."""
@@ -220,7 +229,8 @@ class MatrixSet:
         made = system.matrix(self.data)
         if not self.divisor.lower == self.divisor.upper == 1:
             made = made.divided(backend.hull(self.divisor.lower, self.divisor.upper))
-        return made if self.grid is None else made.rounded(self.grid)[0]
+        made = made if self.grid is None else made.rounded(self.grid)[0]
+        return made if self.less is None else made - self.less.on(system)
 
 
 def point_set(integers, denominator=1) -> MatrixSet:
@@ -239,11 +249,17 @@ def random_divisor(random: Random) -> Segment:
 
 
 def matrix_sets(shape=None, kinds=tuple(MATRIX_KINDS)):
-    """Sets of matrices from points to very wide ones."""
+    """Sets of matrices from points to very wide ones, and differences of such, which often have zero inside."""
     one = Segment(Fraction(1), Fraction(1), Fraction(1))
     divisors = st.one_of(st.just(one), segments_without_zero())
     grids = st.one_of(st.none(), st.integers(0, 12))
-    return st.builds(MatrixSet, rational_matrices(shape, kinds), divisors, grids)
+
+    def maybe_less(made):
+        others = st.one_of(st.just(made.data), rational_matrices(made.data.shape, kinds))
+        less = st.builds(MatrixSet, others, divisors, grids)
+        return st.one_of(st.just(made), less.map(lambda other: replace(made, less=other)))
+
+    return st.builds(MatrixSet, rational_matrices(shape, kinds), divisors, grids).flatmap(maybe_less)
 
 
 @st.composite

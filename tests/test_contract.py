@@ -37,6 +37,7 @@ from strategies import (
     rational_matrices,
     seeds,
     segments,
+    segments_around_zero,
     segments_without_zero,
     shapes,
     smaller_gram,
@@ -49,7 +50,7 @@ from intervalcert.backends.float64 import Float64Matrix
 from intervalcert.backends.generic import GenericMatrix
 from intervalcert.errors import UnboundedError
 from intervalcert.protocol import Truth, is_wider
-from intervalcert.rational import RationalMatrix, round_up, sqrt_upper
+from intervalcert.rational import RationalMatrix, round_down, round_up, sqrt_upper
 
 PRECISIONS = (16, 64)  # the coarsest that is allowed, where everything rounds; and the default
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
@@ -457,7 +458,8 @@ def test_scaling_by_a_power_of_two(systems, a, exponent):
         check_inside(system, found, [[x * factor for x in row] for row in a.point], "scaled", a=a, exponent=exponent)
         squares, again = made.frobenius_squared(), found.scaled(-exponent).frobenius_squared()
         slack = 0 if system.of_points else (squares.upper() + abs(squares.lower())) / 2**20
-        assert squares.lower() - slack <= again.lower() <= squares.lower(), explain("not the same", a=a)
+        least = max(squares.lower(), Fraction(0))  # no square is below zero, wherever an end sticks out to
+        assert squares.lower() - slack <= again.lower() <= least, explain("not the same", a=a)
         assert squares.upper() <= again.upper() <= squares.upper() + slack, explain("not the same", a=a)
 
 
@@ -487,11 +489,35 @@ def test_rounding_encloses_the_grid_point_and_the_movement(rounding_systems, a, 
         assert -slack <= error.lower() <= error.upper() <= most + slack, explain("too wide", error=error, most=most)
 
 
+@settings(max_examples=30)
+@given(data=rational_matrices(kinds=("decimal", "integer", "gaussian")), bits=st.integers(0, 20))
+def test_rounding_of_products(rounding_systems, data, bits):
+    """What a product is made of may have a way to round of its own."""
+    for rows in (to_rows(data), [[round_down(x, 24) / 8 for x in row] for row in to_rows(data)]):
+        exact = smaller_gram(rows)
+        moved = moved_to_grid(exact, bits)
+        movement = sum_of_squares(minus(exact, moved))
+        for system in rounding_systems:
+            found, error = system.of(rows).gram().rounded(bits)
+            check_inside(system, found, moved, "rounded", data=data, bits=bits)
+            check_scalar(system.backend, error, movement, "the movement", data=data, bits=bits)
+
+
 @given(a=matrix_sets())
 def test_sum_of_squares(systems, a):
     expected = sum_of_squares(a.point)
     for system in systems:
         check_scalar(system.backend, a.on(system).frobenius_squared(), expected, "frobenius_squared", a=a)
+
+
+@given(x=segments_around_zero())
+def test_squares_of_sets_around_zero(systems, x):
+    """Of one entry, and of two that vary together: of all points, and of both ends the larger one counts."""
+    for system, point in pairs(systems, x.points):
+        made = system.of([[Fraction(1), Fraction(-1, 2)]]).times(x.on(system.backend, point))
+        check_scalar(system.backend, made.frobenius_squared(), point**2 * Fraction(5, 4), "squares", x=x, point=point)
+        single = made.block(np.array([0]), np.array([0]))
+        check_scalar(system.backend, single.frobenius_squared(), point**2, "a square", x=x, point=point)
 
 
 @given(data=rational_matrices())

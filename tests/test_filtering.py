@@ -246,8 +246,12 @@ def rounding_mistakes():
     """Decimals near the edge, judged by their nearest floats."""
     wrong = []
     rng = random.Random(7)
-    for _ in range(400):
+    for count in range(900):
         row = [Fraction(rng.randrange(10**19, 3 * 10**19), 10**19) for _ in range(3)]
+        if count % 3 == 1:
+            row = [-x for x in row]  # the largest is not the largest in size
+        if count % 3 == 2:
+            row[row.index(min(row))] /= 10**12  # nor is it the size of all
         top = max(row)
         second = max(x for x in row if x != top)
         margins = symmetric([Fraction(1)] * 3)
@@ -336,6 +340,10 @@ def test_negative_radii_are_refused_with_their_place():
         Radii.of_floats(np.array([0.0, -0.5]), 7)
     with pytest.raises(InputError, match=r"output 1: .*-1/3"):
         Radii.of([Fraction(0), Fraction(-1, 3)])
+    alone = Certifier(symmetric([Fraction(1)] * 3), (EXACT,))
+    with pytest.raises(InputError, match=r"output 4: .*-1/3"):
+        alone.verdict(RationalVector((3, 2, 1), 1), Fraction(-1, 3), 4)
+    assert alone.verdict(RationalVector((3, 2, 1), 1), Fraction(0)).certified
 
 
 def test_where_the_processor_drops_subnormals_floats_decide_nothing(monkeypatch):

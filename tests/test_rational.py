@@ -23,6 +23,7 @@ from intervalcert.rational import (
     decimal_lower,
     decimal_upper,
     float_below,
+    float_enclosure,
     format_exact,
     parse_decimal,
     parse_rational,
@@ -281,6 +282,21 @@ def test_float_below_is_strict_and_no_float_lies_between(x):
     assert 0 <= found < x
     above = math.nextafter(found, math.inf)
     assert above == math.inf or above >= x, explain("a float lies between", x=x, found=found)
+
+
+@given(x=fractions())
+@example(x=Fraction(2) ** 1024)
+@example(x=-(Fraction(10) ** 400))
+@example(x=Fraction(1, 3 * 2**1074))
+@example(x=Fraction(-1, 10**400))
+@example(x=1 + Fraction(1, 2**54))
+@example(x=1 - Fraction(1, 2**55))
+def test_floats_on_both_sides_are_the_nearest_ones(x):
+    low, high = float_enclosure(x, x)
+    assert low <= x <= high, explain("not around", x=x, low=low, high=high)
+    assert low == high or high == math.nextafter(low, math.inf), explain(
+        "a float lies between", x=x, low=low, high=high
+    )
 
 
 @pytest.mark.parametrize("x", [Fraction(0), Fraction(-1)])

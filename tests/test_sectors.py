@@ -179,6 +179,25 @@ def test_a_reach_that_is_no_distance_is_refused(wrong):
         assert not (far_enough and holds_sector(RELU, z, z, one(wrong), flat))
 
 
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("which", range(5))
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_one_neuron_that_is_not_finite_refuses_all(wrong, which, place):
+    """Its low or high end, its reach, the middle or the spread of its sector; the other neuron is fine."""
+    arrays = [np.full(2, x) for x in (1.0, 1.0, 0.5, 1.0, 0.0)]
+    low, high, reach, middle, spread = arrays
+    assert holds_sector(RELU, low, high, reach, Sector(middle, spread))
+    arrays[which][place] = wrong
+    assert not holds_sector(RELU, low, high, reach, Sector(middle, spread))
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_one_negative_reach_refuses_all(place):
+    reach = np.full(2, 0.5)
+    reach[place] = -0.5
+    assert not holds_sector(RELU, np.ones(2), np.ones(2), reach, Sector(np.ones(2), np.zeros(2)))
+
+
 # -- reaches -----------------------------------------------------------------------------------------------------------
 
 positive = st.one_of(

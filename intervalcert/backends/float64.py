@@ -62,6 +62,8 @@ _VANISHING = 2.0**-500
 
 # -- upward arithmetic of non-negative floats --------------------------------------------------------------------------
 # The nearest float is at most half a step below the true value: the next one is not. Zeros are exact, and stay zero.
+# (Norms have several u to spare, and underflow terms twice what can be lost: next to those a step more or less does not
+# matter, and no test can see it. Each is upward all the same, so that every line is right by itself.)
 
 
 def _plus(*terms: float) -> float:

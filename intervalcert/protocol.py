@@ -143,7 +143,7 @@ class Matrix(Protocol[S]):
         """Every entry over `divisor`. Raises: UnboundedError if `divisor` contains zero."""
 
     def times(self, factor: S, /) -> Self:
-        """Every entry times `factor`."""
+        """Every entry times a member of `factor`, each its own: diagonal matrices of such are on either side, too."""
 
     def transposed(self) -> Self: ...
 

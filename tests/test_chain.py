@@ -490,7 +490,7 @@ def test_tuning_ends_where_floats_end(layers, between, effort):
     """In silence (a warning of numpy is an error in these tests), and with what was found until then."""
     network = Network.from_arrays([np.array(rows, dtype=float) for rows in layers], between=between)
     closed, tuned = (compute_bounds(network, "float64", margins="chain", effort=n).margins for n in (0, effort))
-    assert all(t <= c for t, c in zip(sum(tuned.matrix, ()), sum(closed.matrix, ()), strict=True))
+    assert all(t <= c for t, c in zip(*(itertools.chain(*some.matrix) for some in (tuned, closed)), strict=True))
 
 
 @pytest.mark.parametrize("effort", [-1, 1001, 1.5, True, "3"])

@@ -401,6 +401,26 @@ def test_multiples(systems, a, factor):
         check_inside(system, found, expected, "times", a=a, factor=factor, point=point)
 
 
+@pytest.mark.parametrize("wide", [2, 70])
+def test_every_entry_has_a_factor_of_its_own(systems, wide):
+    """Factors at the two ends, row by row in turn, and then a product that sees the difference: it must not cancel."""
+    ends = Fraction(1, 2), Fraction(1)
+    large = {"arb", "float64"}  # what has a way of its own with large products
+    for system in systems:
+        if system.of_points or (wide > 2 and system.backend.name not in large):
+            continue
+        made = system.of([[Fraction(1)] * wide] * wide).times(system.backend.hull(*ends))
+        signs = [[Fraction((-1) ** (i + j)) for j in range(wide)] for i in range(wide)]
+        scaled = [[ends[i % 2]] * wide for i in range(wide)]
+        check_inside(system, made, scaled, "times", wide=wide)
+        check_inside(system, system.of(signs) @ made, product(signs, scaled), "times, then @", wide=wide)
+        check_inside(system, made.transposed() @ system.of(signs), product(transpose(scaled), signs), "@", wide=wide)
+
+
+def transpose(rows):
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
 @given(data=rational_matrices(), factor=positive())
 def test_multiples_of_points_are_tight(systems, data, factor):
     exact = sum_of_squares(to_rows(data)) * factor**2

@@ -30,7 +30,7 @@ class Slow:
     def __del__(self):
         last("deleting")
 
-def judge(self, block):
+def judge(self, block, on_input):
     if phase == "deleting":
         Slow()
     elif phase == "failing":

@@ -331,7 +331,12 @@ class ArbMatrix:
 
     def times(self, factor: ArbScalar) -> ArbMatrix:
         with _working(self.bits):
-            return replace(self, scale=self.scale * factor.ball)
+            if factor.ball.is_exact():
+                return replace(self, scale=self.scale * factor.ball)
+            # `scale` is one number for all entries; of these factors each has its own.
+            mat, error = self._unscaled()
+            made = _Centre(mat * factor.ball, self.bits)
+            return ArbMatrix(made, flint.arb(1), (error * factor.ball).abs_upper())
 
     def transposed(self) -> ArbMatrix:
         return replace(self, centre=_Centre(self.centre.held.transpose(), self.bits, turned=self.centre))
@@ -521,10 +526,14 @@ class ArbBackend:
             held, exponent = _of_floats(near.values, top)
             scale = flint.arb((1, near.exponent + exponent))
         else:
-            held, top = _of_integers(data.numerators), top + near.exponent + data.denominator.bit_length()
+            # In lowest terms: so the same numbers on another scale are held alike, and give the same bounds there.
+            common = math.gcd(data.denominator, *data.numerators.ravel().tolist())
+            denominator = data.denominator // common
+            held = _of_integers(data.numerators // common if common > 1 else data.numerators)
+            top += near.exponent + denominator.bit_length()
             held = held if top <= _WORD else flint.arb_mat(held)
             with _working(self.working_bits):
-                scale = 1 / flint.arb(flint.fmpz(data.denominator))
+                scale = 1 / flint.arb(flint.fmpz(denominator))
         return ArbMatrix(_Centre(held, self.working_bits, flint.arb((1, top))), scale, flint.arb(0))
 
 

@@ -208,6 +208,8 @@ def certify_inputs(
             some beyond ±1 (1 takes them as they are).
         jobs: processes to work in.
     """
+    if type(jobs) is not int or jobs < 1:
+        raise UsageError(f"{jobs!r} jobs: at least one process must work")
     network = _as_network(network)
     rows, units = _input_table(network, inputs, scale)
     task = input_task(network, bounds, effort if local else None, deployed)

@@ -167,7 +167,7 @@ def _as_json(bounds: Bounds) -> dict[str, Any]:
         "eps_space": bounds.eps_space,
         "model": [{"name": source.name, "sha256": source.sha256} for source in bounds.sources],
         "network": bounds.network,
-        "single": None if bounds.single is None else bounds.single.text,
+        "single": None if bounds.single is None else {"exact": bounds.single.text, "classes": str(bounds.single)},
         "method": {
             "backend": bounds.method.backend,
             "prec": bounds.method.prec,
@@ -281,11 +281,15 @@ def _from_json(data: Any) -> Bounds:
 
 
 def _single(value: Any, layers: tuple[LayerBound, ...]) -> Single | None:
+    """A damaged threshold would turn classes round: it is there twice, as every bound is."""
     if value is None:
         return None
     if layers[-1].shape[0] != 2:
         raise InputError(f"single: the last layer has {layers[-1].shape[0]} outputs, not a threshold and one more")
-    return Single.of_text(_typed(value, str, "single"))
+    found = Single.of_text(_typed(value["exact"], str, "single"))
+    if value["classes"] != str(found):
+        raise InputError(f"single: {value['exact'][:40]!r} does not agree with the classes that are told beside it")
+    return found
 
 
 def _typed(value: Any, kind: type, what: str) -> Any:

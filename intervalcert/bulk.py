@@ -246,6 +246,12 @@ class Verdicts(Sequence[Verdict]):
         for array in self._columns():
             array.setflags(write=False)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Arrays that arrive from another process could be written to."""
+        self.__dict__.update(state)
+        for array in self._columns():
+            array.setflags(write=False)
+
     @staticmethod
     def of(verdicts: Sequence[Verdict]) -> Verdicts:
         if isinstance(verdicts, Verdicts):
@@ -311,9 +317,9 @@ class BulkCertifier:
         self._tables: dict[int, MarginTables] = {}
         self._trusted = arithmetic_fault() is None  # else floats decide nothing
 
-    def __reduce__(self) -> tuple[type[BulkCertifier], tuple[Any, Backend[Any]]]:
+    def __reduce__(self) -> tuple[type[BulkCertifier], tuple[Any, Backend[Any], Fraction | None]]:
         """What arrives in another process tests that process, and takes over no floats from this one."""
-        return BulkCertifier, (self._margins, self._exact)
+        return BulkCertifier, (self._margins, self._exact, self._threshold)
 
     def verdicts(self, rows: Rows, radii: Radii, *, with_radius: bool = True) -> Verdicts:
         """A verdict per row. Without `with_radius` a radius may be left at 0: logits in text then cost much less.

@@ -33,6 +33,9 @@ _TOUCHED = 4e-6
 _PAIR = 2.5e-5
 """Seconds for a pair of classes: a root, a product, two roundings."""
 
+_LAYER, _STEP = 4e-3, 3e-4
+"""Seconds that a layer, and a step of Gram iteration, take at least."""
+
 _GUESSED = 64
 """Bits of what floats guess, with room."""
 
@@ -64,7 +67,7 @@ def _norm(weights: RationalMatrix, steps: int, prec: int) -> float:
     short, long, bits = *sorted(weights.shape), _bits(weights)
     gram = _product(short, long, short, bits, bits)
     factor = _product(short, short, short, _GUESSED, _GUESSED) + short**2 * _TOUCHED
-    return gram + factor + steps * _product(short, short, short, prec, prec)
+    return _LAYER + gram + factor + steps * (_STEP + _product(short, short, short, prec, prec))
 
 
 def _margins(network: Network, prec: int, chains: int) -> float:

@@ -197,6 +197,8 @@ def _short(x: Floats) -> Floats:
 
 def prove_below(s: Matrix[Any], guess: Lifted, backend: Backend[Any]) -> Matrix[Any]:
     """Proves that S <= S', which is returned. Raises: UndecidedError unless it is proved."""
+    if not guess.near.shape == guess.above.shape == s.shape or not math.isfinite(guess.lift):
+        raise UndecidedError("a chain's matrix is of another shape, or no matrix of numbers")
     raised = _is_raised(guess.near, guess.above, exact_integers(np.full(len(guess.near), guess.lift)))
     if not (raised and _is_below(point(guess.near, backend) - s, guess.lift, backend)):
         raise UndecidedError("a chain's matrix is not proved to be large enough")
@@ -208,6 +210,7 @@ def prove_step(step: Step, s: Matrix[Any], backend: Backend[Any]) -> None:
 
     Raises: UndecidedError unless it is proved.
     """
+    _check_shapes(step, s)
     (w, unit), (slack, other) = exact_integers(step.w), exact_integers(np.full(step.side, step.slack))
     by = w * w * other + slack * unit**2, unit**2 * other  # w² + s
     if not (_covers(step.v, step.w, step.sector.spread) and _is_raised(step.core, step.after, by)):
@@ -215,8 +218,6 @@ def prove_step(step: Step, s: Matrix[Any], backend: Backend[Any]) -> None:
     bending, middle = step.bending, step.sector.middle
     b = s
     if len(bending):
-        if step.g.shape != (len(bending), len(bending)):
-            raise UndecidedError("a chain's matrix is not of the neurons that bend")
         every, some, ones = np.arange(step.side), np.arange(len(bending)), np.ones(len(bending))
         g, v = point(step.g, backend), step.v[bending]
         h = _part(s, every, bending) @ g.weighted(v, ones)
@@ -227,6 +228,17 @@ def prove_step(step: Step, s: Matrix[Any], backend: Backend[Any]) -> None:
     q = b.weighted(middle, middle)
     if not _is_below(point(step.core, backend) - q, step.slack, backend):
         raise UndecidedError("a chain's matrix is not proved to be large enough")
+
+
+def _check_shapes(step: Step, s: Matrix[Any]) -> None:
+    """Numpy would repeat what is too short. Raises: UndecidedError unless everything is of the same neurons."""
+    side, bending = step.side, len(step.bending)
+    vectors = (step.v, step.w, step.sector.middle, step.sector.spread)
+    fits = s.shape == step.core.shape == step.after.shape == (side, side) and step.g.shape == (bending, bending)
+    if not fits or any(x.shape != (side,) for x in vectors):
+        raise UndecidedError("a chain's matrices are not of the same neurons")
+    if not (math.isfinite(step.e) and math.isfinite(step.slack)):
+        raise UndecidedError("a chain's numbers are not finite")
 
 
 def _part(matrix: Matrix[Any], rows: Indices, columns: Indices) -> Matrix[Any]:

@@ -185,8 +185,9 @@ def _widened(lower: Floats, upper: Floats, error: Fraction) -> Ends:
     apart = float_enclosure(error, error)[1]
     if not apart:
         return lower, upper
-    # A float sum is at most half a step off: the next float is on the safe side.
-    return np.nextafter(lower - apart, -np.inf), np.nextafter(upper + apart, np.inf)
+    with np.errstate(over="ignore"):  # infinity is an end, too
+        # A float sum is at most half a step off: the next float is on the safe side.
+        return np.nextafter(lower - apart, -np.inf), np.nextafter(upper + apart, np.inf)
 
 
 class PointEvaluator(Evaluator):

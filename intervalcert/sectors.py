@@ -83,7 +83,8 @@ def holds_sector(
     Requires: the neuron's value is between low and high, and changes by at most `reach`.
     least_factor: of the layer's `Shrinkage`.
     """
-    if not all(np.isfinite(x).all() for x in (low, high, reach, sector.middle, sector.spread)):
+    given = (low, high, reach, sector.middle, sector.spread)
+    if any(x.shape != low.shape for x in given) or not all(np.isfinite(x).all() for x in given):
         return False
     least, most, denominator = _ends(function, low, high, reach, least_factor)
     (m, d), (r, e) = exact_integers(sector.middle), exact_integers(sector.spread)

@@ -417,6 +417,16 @@ def test_every_entry_has_a_factor_of_its_own(systems, wide):
         check_inside(system, made.transposed() @ system.of(signs), product(transpose(scaled), signs), "@", wide=wide)
 
 
+def test_matrices_of_different_shapes_have_no_sum(systems):
+    """What numpy would repeat proves nothing about the rest."""
+    for system in systems:
+        small, large = system.of([[Fraction(1)]]), system.of([[Fraction(1)] * 2] * 2)
+        for one, other in ((small, large), (large, small), (system.of([[Fraction(1)] * 2]), large)):
+            for operation in (operator.add, operator.sub):
+                with pytest.raises(ValueError):  # noqa: PT011 - whoever says so
+                    operation(one, other)
+
+
 def transpose(rows):
     return [list(column) for column in zip(*rows, strict=True)]
 

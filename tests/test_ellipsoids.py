@@ -235,6 +235,13 @@ WRONG_STEPS = {
     "ρ larger": lambda s: replace(s, sector=Sector(s.sector.middle, s.sector.spread * 2)),
     "ρ negative": lambda s: replace(s, sector=Sector(s.sector.middle, -s.sector.spread), v=s.v * 0, w=s.w),
     "m larger": lambda s: replace(s, sector=Sector(s.sector.middle + 0.5, s.sector.spread)),
+    "v of one neuron": lambda s: replace(s, v=s.v[:1], g=s.g[:1, :1]),
+    "v and w of one neuron": lambda s: replace(s, v=s.v[:1], w=s.w[:1], g=s.g[:1, :1]),
+    "w of one neuron": lambda s: replace(s, w=s.w[:1]),
+    "m of one neuron": lambda s: replace(s, sector=Sector(s.sector.middle[:1], s.sector.spread)),
+    "ρ of one neuron": lambda s: replace(s, sector=Sector(s.sector.middle, s.sector.spread[:1])),
+    "R and P' of one neuron": lambda s: replace(s, core=s.core[:1, :1], after=s.after[:1, :1]),
+    "G of one neuron": lambda s: replace(s, g=s.g[:1, :1]),
 }
 
 
@@ -275,6 +282,8 @@ def test_what_is_no_number_proves_nothing(good, backend_name, what, number):
 
 
 WRONG_LIFTS = {
+    "T and S' of one neuron": lambda x: replace(x, near=x.near[:1, :1], above=x.above[:1, :1]),
+    "a lift that is no number": lambda x: replace(x, lift=INF),
     "S' as small as T": lambda x: replace(x, above=x.near),
     "S' small in one place": lambda x: replace(x, above=touched(x.above, (1, 1), lambda y: y - 8 * x.lift)),
     "different off the diagonal": lambda x: replace(x, above=asymmetric(asymmetric(x.above).T)),

@@ -10,6 +10,7 @@ import io
 import itertools
 import json
 import math
+import pickle
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -40,7 +41,7 @@ from intervalcert import (
 )
 from intervalcert.api import bulk_certifier
 from intervalcert.artifacts import Bounds
-from intervalcert.bulk import Radii
+from intervalcert.bulk import Radii, Rows
 from intervalcert.loaders.assembly import Assembly
 from intervalcert.loaders.interface import Hints
 from intervalcert.network import Layer, Single, Source
@@ -508,12 +509,17 @@ def test_the_threshold_is_part_of_the_hash_of_a_network():
     assert network(threshold=3).sources == (Source("(in memory)", network(threshold=3).content),)
 
 
+def in_file(text: str) -> dict[str, str]:
+    """How a single output is read, as a bounds file says it: twice."""
+    return {"exact": text, "classes": str(Single.of_text(text))}
+
+
 @pytest.mark.parametrize("forged", ["1*2^3", "regression", None, "1/3"])
 def test_a_forged_threshold_is_noticed(tmp_path, capsys, forged):
     model, path, _ = saved(tmp_path)
     data = json.loads(path.read_text())
-    assert data["single"] == "0*2^0"
-    path.write_text(json.dumps({**data, "single": forged}))
+    assert data["single"] == {"exact": "0*2^0", "classes": "class 1 if the single output y > 0, else class 0"}
+    path.write_text(json.dumps({**data, "single": None if forged is None else in_file(forged)}))
     assert ran(capsys, "audit", path, "--model", model)[0] == 3
     np.save(tmp_path / "x.npy", np.zeros((1, 2)))
     words = ("certify", path, "--model", model, "--inputs", tmp_path / "x.npy", "--eps", "0.1")
@@ -538,16 +544,53 @@ def test_a_forged_threshold_is_noticed(tmp_path, capsys, forged):
 def test_damaged_bounds_are_refused(tmp_path, value, said):
     _, path, _ = saved(tmp_path)
     data = json.loads(path.read_text())
-    path.write_text(json.dumps({**data, "single": value}))
+    path.write_text(json.dumps({**data, "single": {**data["single"], "exact": value}}))
     with pytest.raises(InputError, match=said):
         load_bounds(path)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"exact": "1*2^0"}, {"classes": "class 1 if the single output y > 1, else class 0"}]
+)
+def test_a_damaged_threshold_is_refused_without_the_model(tmp_path, changed):
+    """It turns classes round, and given logits are judged by the bounds alone."""
+    _, path, _ = saved(tmp_path)
+    data = json.loads(path.read_text())
+    for value in ({**data["single"], **changed}, next(iter(changed.values())), []):
+        path.write_text(json.dumps({**data, "single": value}))
+        with pytest.raises(InputError):
+            load_bounds(path)
+
+
+def test_a_certifier_that_travels_keeps_its_threshold():
+    bulk = bulk_certifier(compute_bounds(network(threshold="1/3")))
+    again = pickle.loads(pickle.dumps(bulk))
+    rows, radii = Rows(np.array([[0.0], [0.4], [5.0]])), Radii.all_equal(Fraction(0))
+    assert again.columns == bulk.columns == 1
+    assert again.verdicts(rows, radii) == bulk.verdicts(rows, radii)
+
+
+def test_ends_beyond_the_floats_are_infinite():
+    """Next to the largest float, without a word from numpy."""
+    large = Network.from_arrays([[[1.0, 2.0]]], [[0.5]], threshold=1.7976931348623157e308)
+    found = certify_inputs(large, [[0.1, 0.2], [1e300, 0.5]], 1, local=True)
+    assert found.argmax.tolist() == [0, 0]
+
+
+def test_a_sigmoid_before_the_one_that_is_stripped_is_still_above_zero():
+    assembly = Assembly(2)
+    assembly.affine(assembly.tensor(W1[:, :2].astype(float)), None)
+    assembly.activate("sigmoid")
+    assembly.activate("sigmoid")
+    with pytest.raises(InputError, match="ends with several sigmoids"):
+        assembly.network(hints=Hints(strip_softmax=True))
 
 
 def test_bounds_of_three_classes_are_not_of_a_single_output(tmp_path):
     path = tmp_path / "b.json"
     save_bounds(compute_bounds(Network.from_arrays([np.eye(3)])), path)
     data = json.loads(path.read_text())
-    path.write_text(json.dumps({**data, "single": "0"}))
+    path.write_text(json.dumps({**data, "single": in_file("0")}))
     with pytest.raises(InputError, match="single: the last layer has 3 outputs"):
         load_bounds(path)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intervalcert.backends.generic import GenericVector, check_distinct
+from intervalcert.backends.generic import GenericVector, check_distinct, check_same_shape
 from intervalcert.backends.integers import Integers, Limbs, gram, product, python_integers, shortened
 from intervalcert.errors import UnboundedError
 from intervalcert.protocol import Truth
@@ -81,6 +81,7 @@ class ExactMatrix:
         return ExactMatrix(mine - theirs, denominator)
 
     def _over_one_denominator(self, other: ExactMatrix) -> tuple[IntegerArray, IntegerArray, int]:
+        check_same_shape(self.shape, other.shape)
         denominator = math.lcm(self.denominator, other.denominator)
         mine, theirs = denominator // self.denominator, denominator // other.denominator
         return (

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intervalcert.backends.generic import check_distinct
+from intervalcert.backends.generic import check_distinct, check_same_shape
 from intervalcert.errors import UnboundedError
 from intervalcert.exponentials import FLOAT_ERROR, floats_decay, floats_logistic, floats_soft
 from intervalcert.machine import arithmetic_fault, product_fault
@@ -350,6 +350,7 @@ class Float64Matrix:
         return self - other._negated()
 
     def __sub__(self, other: Float64Matrix) -> Float64Matrix:
+        check_same_shape(self.shape, other.shape)
         if other.exponent > self.exponent:
             return (other - self)._negated()
         if not other._norm and not other.radius:

@@ -21,7 +21,14 @@ from intervalcert.pairs import Dyadics
 from intervalcert.protocol import Backend, Floats, Indices, S, Truth, is_wider
 from intervalcert.rational import RationalMatrix, float_enclosure, round_up, sqrt_upper
 
-__all__ = ["GenericMatrix", "GenericVector", "check_distinct", "hull_of_roots", "rounding_error_squared"]
+__all__ = [
+    "GenericMatrix",
+    "GenericVector",
+    "check_distinct",
+    "check_same_shape",
+    "hull_of_roots",
+    "rounding_error_squared",
+]
 
 
 def rounding_error_squared(backend: Backend[S], shape: tuple[int, int], bits: int) -> S:
@@ -38,6 +45,12 @@ def check_distinct(rows: Indices, columns: Indices) -> None:
     for indices in (rows.tolist(), columns.tolist()):
         if len(set(indices)) < len(indices) or min(indices, default=0) < 0:
             raise ValueError("a block takes every row and column once, by its index from 0")
+
+
+def check_same_shape(one: tuple[int, int], other: tuple[int, int]) -> None:
+    """Raises: ValueError for matrices of different shapes: numpy would repeat the smaller one."""
+    if one != other:
+        raise ValueError(f"a sum of matrices of the shapes {one} and {other}")
 
 
 def hull_of_roots(x: S, backend: Backend[S]) -> S:

@@ -239,12 +239,23 @@ class Assembly:
         elif hints.strip_softmax:
             self.note("a sigmoid")  # in floats it can make two numbers equal
             self._layers[-1] = replace(last, activation=None if last.before is None else activation("identity"))
+            if self.width == 1 and self._ends_with_a_sigmoid() and not hints.says_single:
+                raise InputError(
+                    "the model ends with several sigmoids: without the last one its output is still above 0 whatever "
+                    "the input. Say the threshold (--threshold), or export the model without them"
+                )
         elif self.width == 1 and not hints.says_single:
             raise InputError(
                 "the model ends with a sigmoid, which is above 0 whatever the input. Say --strip-softmax to compare "
                 "the logit before it with a threshold (0 there is a probability of 1/2), which gives the better "
                 "margins, or --threshold 1/2 to compare the probability itself"
             )
+
+    def _ends_with_a_sigmoid(self) -> bool:
+        """Before a last layer that changes nothing, which stands where another activation was."""
+        *before, last = self._layers
+        same = last.weights.shape == (1, 1) and last.weights[0, 0] == 1 and not last.columns
+        return bool(before) and same and before[-1].activation == activation("sigmoid")
 
     def _normalise(self) -> None:
         """What is pending becomes the normalisation, if it comes before everything else and no input is lost in it.

@@ -254,12 +254,18 @@ def matrix_sets(shape=None, kinds=tuple(MATRIX_KINDS)):
     divisors = st.one_of(st.just(one), segments_without_zero())
     grids = st.one_of(st.none(), st.integers(0, 12))
 
-    def maybe_less(made):
-        others = st.one_of(st.just(made.data), rational_matrices(made.data.shape, kinds))
-        less = st.builds(MatrixSet, others, divisors, grids)
-        return st.one_of(st.just(made), less.map(lambda other: replace(made, less=other)))
+    def with_less(made, apart, seed, divisor, grid):
+        """Less a multiple of itself, which may well cancel, or less any other set of its shape."""
+        if not apart:
+            return made
+        kind = kinds[seed // 2 % len(kinds)]
+        rows = MATRIX_KINDS[kind](Random(seed), made.data.shape)
+        return replace(
+            made, less=MatrixSet(RationalMatrix.from_fractions(rows) if seed % 2 else made.data, divisor, grid)
+        )
 
-    return st.builds(MatrixSet, rational_matrices(shape, kinds), divisors, grids).flatmap(maybe_less)
+    some = st.builds(MatrixSet, rational_matrices(shape, kinds), divisors, grids)
+    return st.builds(with_less, some, st.sampled_from([False, False, True]), seeds(), divisors, grids)
 
 
 @st.composite

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strategies import is_positive_semidefinite, minus, product, seeds, transposed
 
 from intervalcert.backends import backend_names, get_backend
-from intervalcert.ellipsoids import Lifted, Sector, guess_step, point, prove_below, prove_step
+from intervalcert.ellipsoids import Lifted, Sector, _covers, guess_step, point, prove_below, prove_step
 from intervalcert.errors import InconclusiveError, UndecidedError
 
 EXACT = get_backend("exact")
@@ -324,3 +324,17 @@ def test_what_is_below_is_a_larger_matrix():
         s, lifted, _ = guessed(seed)
         prove_below(point(s, EXACT), lifted, EXACT)
         assert is_positive_semidefinite(minus(rational(lifted.above), rational(s)))
+
+
+def test_what_covers_a_sector_is_not_negative():
+    """In each of several components: v, w and the spread; and v·w is compared exactly."""
+    v, w, spread = np.array([0.5, 2.0]), np.array([4.0, 1.0]), np.array([2.0, 2.0])
+    assert _covers(v, w, spread)
+    assert not _covers(v, w, np.nextafter(spread, 9))
+    for place in (0, 1):
+        sign = np.where(np.arange(2) == place, -1.0, 1.0)
+        assert not _covers(sign * v, sign * w, spread)
+        assert not _covers(v, w, sign * spread)
+        idle = np.where(sign < 0, 0.0, 1.0)
+        assert not _covers(sign * v, idle * w, idle * spread)
+        assert not _covers(idle * v, sign * w, idle * spread)

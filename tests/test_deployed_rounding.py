@@ -31,6 +31,10 @@ RUNGS = ladder("float64")
 ZERO, ONE = Fraction(0), Fraction(1)
 
 
+SEVERAL = Network.from_arrays([np.eye(2)])
+"""Of which is only asked whether it has a single output: it has not."""
+
+
 def magnitude(random: Random, least: int, most: int) -> float:
     part = random.choice(
         [1 + random.random(), 1 + random.randint(0, 3) * 2.0**-52, 2 - random.randint(1, 4) * 2.0**-52]
@@ -228,6 +232,7 @@ def constants(random: Random, rows: int, inputs: int, far: int) -> _Constants:
 def deployment(random: Random, layers: int, far: int) -> tuple[Deployment, Extent]:
     """One made of numbers alone, and the sizes of rows at two points."""
     made = object.__new__(Deployment)
+    made.network = SEVERAL
     sides = [random.choice([1, 2]) for _ in range(layers + 1)]
     made._layers = [constants(random, m, n, far) for n, m in pairwise(sides)]
     made._reach = [magnitude(random, -3, 3) for _ in range(layers)]
@@ -402,6 +407,7 @@ def test_errors_and_radii_are_on_the_safe_side():
 def test_slopes_that_vanish_limit_the_radius_all_the_same():
     """The product of gap and slope is no float, but not zero either: at a large radius it outweighs a small lead."""
     made = object.__new__(Deployment)
+    made.network = SEVERAL
     made.gaps = np.full((2, 2), 2.0**-600)
     nothing = np.zeros((2, 1))
     found = Deviation(nothing, np.zeros(2), np.zeros(1), 2.0**-600, np.full(1, np.inf))
@@ -496,6 +502,7 @@ def test_a_long_sum_is_enlarged_by_its_length():
     weights[:, 0] = 1.0
     model = Network.from_arrays([weights[:, :1]])
     made = object.__new__(Deployment)
+    made.network = SEVERAL
     whole = _Constants.of(model.layers[0], ONE, get_format("float64"), RUNGS)
     apart = np.repeat(weights, 2, axis=1)[:, ::2]
     made._layers, made.network = [replace(whole, magnitudes=apart)], model

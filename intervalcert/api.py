@@ -328,6 +328,8 @@ def certified_radius(bounds: Bounds, outputs: npt.ArrayLike) -> npt.NDArray[np.f
 
 def bulk_certifier(bounds: Bounds) -> BulkCertifier:
     """What decides many outputs against these bounds. Raises: InputError for those of a regression."""
+    if not isinstance(bounds, Bounds):
+        raise UsageError(f"{type(bounds).__name__} is no Bounds: compute_bounds makes them, load_bounds reads a file")
     _check_classes(bounds.single)
     threshold = None if bounds.single is None else bounds.single.threshold
     return BulkCertifier(bounds.margins.matrix, get_backend("exact"), threshold)

@@ -83,7 +83,10 @@ class Bounds:
 
     def __repr__(self) -> str:
         names = ", ".join(source.name[:60] for source in self.sources[:2])
-        what = f"{len(self.layers)} layers, {self.classes} classes"
+        outputs = f"{self.classes} classes"
+        if self.single is not None and self.single.threshold is None:
+            outputs = "regression"
+        what = f"{len(self.layers)} layers, {outputs}"
         return f"<Bounds of {names}: {what}, eps in the {self.eps_space} space>"
 
     @property

@@ -303,7 +303,7 @@ class Network:
         return self.outputs == 2 and not first.any() and constant == single.constant
 
     def __repr__(self) -> str:
-        widths = [str(layer.weights.shape[0]) for layer in self.layers]
+        widths = [str(layer.weights.shape[0]) for layer in self.model_layers]
         shown = widths if len(widths) <= 12 else [*widths[:5], "…", *widths[-5:]]
         names = ", ".join(source.name[:60] for source in self.sources[:2])
         return f"<Network {'-'.join([str(self.inputs), *shown])} from {names}, eps in the {self.eps_space} space>"

@@ -43,7 +43,7 @@ def row_progress(what: str, size: int | None) -> Iterator[Callable[[int, int], N
             nonlocal done
             done += rows
             rate = done / max(monotonic() - start, 1e-3)
-            progress.update(task, advance=work, at=f"{done:,} outputs, {rate:,.0f}/s")
+            progress.update(task, advance=work, at=f"{done:,} done, {rate:,.0f}/s")
 
         yield on_rows
 

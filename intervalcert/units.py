@@ -59,7 +59,8 @@ class Units:
     @property
     def floats(self) -> tuple[float, float]:
         """The range, rounded outward."""
-        return float_enclosure(self.low, self.high)
+        low, high = float_enclosure(self.low, self.high)
+        return low + 0.0, high + 0.0  # zero has no sign
 
 
 def units_of(chunks: Iterable[Rows], network: Network, scale: Fraction | None, box: Box | None = None) -> Units:

@@ -145,7 +145,7 @@ class _Workers:
                 f"{count} processes cannot be started: {error.strerror or error}: say fewer jobs"
             ) from None
         for pipe in self._idle:
-            with _at_work("starting"):
+            with _at_work("starting (a script that uses jobs must be guarded by if __name__ == '__main__')"):
                 pipe.send_bytes(shared)
 
     def submit(self, job: _Job) -> _Job:

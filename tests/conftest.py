@@ -1,11 +1,15 @@
 """Fixtures that all tests share, and how hypothesis searches: the same examples in every run, no clock."""
 
 import os
+import signal
 from pathlib import Path
 
 # One thread of BLAS for each worker of the tests: more would wait for each other. It is read when numpy is imported.
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
+
+# A shell starts what runs in its background deaf to interrupts, and programs pass that on to those that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ["INTERVALCERT_RAISE_FAULTS"] = "1"  # a fault in an attempt is counted elsewhere; here it is raised
 

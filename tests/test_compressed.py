@@ -2,14 +2,26 @@
 
 import gzip
 import hashlib
+import io
 import shutil
 import tempfile
 
 import numpy as np
 import pytest
 
-from intervalcert import InputError, UsageError, compute_bounds, files, load_bounds, load_model, save_bounds
+from intervalcert import (
+    InputError,
+    UsageError,
+    compute_bounds,
+    files,
+    load_bounds,
+    load_model,
+    loaders,
+    save_bounds,
+    save_model,
+)
 from intervalcert.batch import read_labels, read_outputs
+from intervalcert.loaders import npz_model
 from intervalcert.tables import open_rows
 from tests.commands import ran
 from tests.test_model_files import FIXTURES, MLP, fixture, write_npz
@@ -178,6 +190,31 @@ def test_a_bomb_is_not_unpacked(tmp_path, monkeypatch, name):
     ):
         read()
     assert max(unpacked for _, unpacked, _ in written) <= 64 * path.stat().st_size + 2**20
+
+
+@pytest.mark.parametrize("name", ["m.npz", "m.npy.gz"])
+def test_more_weights_than_such_a_file_can_need_are_refused(tmp_path, monkeypatch, name):
+    """Reading them is cheap, bounding them is not: a tiny file must not ask for hours."""
+    path, weights = tmp_path / name, np.ones((100, 90), np.int8)
+    if name == "m.npz":
+        np.savez_compressed(path, W0=weights)
+    else:
+        write_packed_array(path, weights)
+    assert load_model(path).inputs == 90
+    for module in (loaders, npz_model):
+        monkeypatch.setattr(module, "FREE_NUMBERS", 2000)
+    with pytest.raises(InputError, match=rf"{name} has \d+ bytes for 9000 weights: at most 2000.*save it uncompressed"):
+        load_model(path)
+    np.save(tmp_path / "m.npy", weights)
+    again = load_model(tmp_path / "m.npy")
+    save_model(again, tmp_path / "again.npz")
+    assert load_model(tmp_path / "again.npz").content == again.content, "what we write ourselves, we read"
+
+
+def write_packed_array(path, array):
+    made = io.BytesIO()
+    np.save(made, array)
+    path.write_bytes(gzip.compress(made.getvalue()))
 
 
 def test_an_archive_that_is_compressed_twice_counts_as_one(tmp_path, monkeypatch):

@@ -10,12 +10,14 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from intervalcert.errors import InputError, SoundnessError, UsageError
-from intervalcert.files import open_input, sha256_of, stamp_of, unpacked
+from intervalcert.files import open_input, sha256_of, size_of, stamp_of, unpacked
 from intervalcert.loaders.interface import Hints, Reader
+from intervalcert.loaders.tensors import FREE_NUMBERS
 from intervalcert.network import Network, Source, check_eps_space
 from intervalcert.rational import is_listed
 
@@ -48,6 +50,9 @@ _FORMATS = {
 }
 _BOUNDS = b'"intervalcert bounds"'
 """What a bounds file begins with, as its format."""
+
+_PER_BYTE = 2
+"""Weights that a compressed file may have for each of its bytes, beyond `FREE_NUMBERS`. (Others have one at most.)"""
 
 _REFUSED = {
     b"\x89HDF": "an HDF5 file. Keras 2 models are not read: save the model with Keras 3, as .keras",
@@ -114,11 +119,25 @@ def read_model(path: Path, hints: Hints, mean: object = None, std: object = None
         raise InputError(text if named else f"{files}: {text}") from None
     # Hashed after they were read: a file that is too large to be read has been refused by now.
     found = [path, *([] if hints.biases is None else [hints.biases]), *(beside for beside, _ in reading.beside)]
+    _check_numbers(network, path, sum(map(size_of, found)))
     sources = tuple(Source(file.name, sha256_of(file)) for file in found)
     after = stamp_of(path), None if hints.biases is None else stamp_of(hints.biases)
     if after != before or any(stamp_of(file) != stamp for file, stamp in reading.beside):
         raise InputError(f"{path} was changed while it was read: try again when nobody writes to it")
     return replace(network, sources=sources)
+
+
+def _check_numbers(network: Network, path: Path, size: int) -> None:
+    """Whatever is done with a model takes more than reading it: a tiny file must not ask for hours.
+
+    Raises: InputError for far more weights than files have bytes, as only compressed and computed ones can have.
+    """
+    numbers = sum({id(layer.weights): prod(layer.weights.shape) for layer in network.layers}.values())
+    if numbers > max(FREE_NUMBERS, _PER_BYTE * size):
+        raise InputError(
+            f"{path} has {size} bytes for {numbers} weights: at most {FREE_NUMBERS}, or {_PER_BYTE} for each byte, are "
+            "taken from a compressed file. If it is what you want, save it uncompressed"
+        )
 
 
 def _reader_of(path: Path, hints: Hints) -> Reader:

@@ -28,7 +28,7 @@ from intervalcert.files import atomic_writer, check_growth, size_of
 from intervalcert.loaders.archives import open_archive
 from intervalcert.loaders.interface import Hints, Reading
 from intervalcert.loaders.numpy_files import MAX_TEXT, ArrayHeader, array_header, check_size
-from intervalcert.loaders.tensors import Budget, Tensor
+from intervalcert.loaders.tensors import FREE_NUMBERS, Budget, Tensor
 from intervalcert.loaders.text import read_biases
 from intervalcert.network import Network, Shrinkage, Single, exact_bias, exact_matrix
 from intervalcert.normalisation import Normalisation
@@ -241,12 +241,15 @@ def write_network(network: Network, path: Path) -> None:
         arrays["folded"] = np.array([what.encode() for what in network.folded])
     if network.single is not None:
         arrays["single"] = np.array([network.single.text.encode()])
-    with atomic_writer(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+    # Large ones are not compressed: a compressed file is not believed to hold too many numbers.
+    large = sum(array.size for array in arrays.values()) > FREE_NUMBERS
+    compression = zipfile.ZIP_STORED if large else zipfile.ZIP_DEFLATED
+    with atomic_writer(path) as file, zipfile.ZipFile(file, "w", compression) as archive:
         for name, array in arrays.items():
             made = io.BytesIO()
             np.lib.format.write_array(made, array, version=(1, 0), allow_pickle=False)
             info = zipfile.ZipInfo(f"{name}.npy", _DATE)
-            info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            info.compress_type, info.external_attr = compression, 0o644 << 16
             archive.writestr(info, made.getvalue())
 
 

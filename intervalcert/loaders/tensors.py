@@ -20,10 +20,13 @@ from intervalcert.errors import InputError
 from intervalcert.network import MAX_ENTRIES
 from intervalcert.rational import IntegerArray, RationalMatrix, exact_integers
 
-__all__ = ["MAX_COMPUTED", "MAX_NUMBERS", "Budget", "Tensor"]
+__all__ = ["FREE_NUMBERS", "MAX_COMPUTED", "MAX_NUMBERS", "Budget", "Tensor"]
 
 MAX_NUMBERS = 4 * MAX_ENTRIES
 """Of all arrays of a file together: as floats of 64 bits they take 2 GiB."""
+
+FREE_NUMBERS = 2**20
+"""Weights that a model may have however small its file is."""
 
 MAX_COMPUTED = 2**23
 """Entries of an array that was computed, not stored."""

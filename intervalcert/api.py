@@ -30,7 +30,7 @@ from intervalcert.loaders import load_model
 from intervalcert.local import DEFAULT_EFFORT
 from intervalcert.network import Network, Single
 from intervalcert.norms import Iterations
-from intervalcert.rational import RationalVector, as_fraction, float_enclosure, is_flat, is_listed, plain_array
+from intervalcert.rational import RationalVector, as_fraction, float_near, is_flat, is_listed, plain_array
 from intervalcert.units import PROBABILITIES, Units, are_probabilities, units_of
 from intervalcert.workers import judge_all
 
@@ -286,7 +286,7 @@ def _exact_table(exact: Sequence[RationalVector], what: str) -> Rows:
     def exactly(row: int, columns: Sequence[int]) -> RationalVector:
         return RationalVector(tuple(exact[row].numerators[column] for column in columns), exact[row].denominator)
 
-    near = [[float_enclosure(x, x)[0] for x in (Fraction(n, row.denominator) for n in row.numerators)] for row in exact]
+    near = [[float_near(n, row.denominator) for n in row.numerators] for row in exact]
     return Rows(np.array(near, dtype=np.float64), None, exactly, what=what)
 
 

@@ -28,7 +28,7 @@ from intervalcert.filtering import (
 )
 from intervalcert.machine import arithmetic_fault
 from intervalcert.protocol import Backend
-from intervalcert.rational import RationalMatrix, RationalVector, float_enclosure, shortest_exact
+from intervalcert.rational import RationalMatrix, RationalVector, float_enclosure, float_near, shortest_exact
 
 __all__ = ["BulkCertifier", "Radii", "Rows", "Texts", "Verdicts", "bfloat16_values", "input_sides", "is_bfloat16"]
 
@@ -127,7 +127,7 @@ class Rows:
         if self.places is not None and not np.isfinite(values).all():
             raise self.not_finite(values)
         unit = 10 ** (self.places or 0)
-        near = _nearest(constant * unit)
+        near = float_near(constant.numerator * unit, constant.denominator)
         if self.places is not None and math.isfinite(near) and Fraction(near) == constant * unit:
             return replace(self, values=_joined(near, values))
 
@@ -141,7 +141,8 @@ class Rows:
             return RationalVector(tuple(pair.numerators[column] for column in columns), pair.denominator)
 
         # Integers over a power of ten up to 10^22, both of them floats: the quotients are the nearest floats.
-        return replace(self, values=_joined(_nearest(constant), values / float(unit)), places=None, exactly=exactly)
+        near = float_near(constant.numerator, constant.denominator)
+        return replace(self, values=_joined(near, values / float(unit)), places=None, exactly=exactly)
 
     @staticmethod
     def of_array(array: npt.NDArray[Any], what: str = "the outputs", first: int = 0, work: int = 0) -> Rows:
@@ -187,14 +188,6 @@ def _joined(constant: float, column: Floats) -> Floats:
     made = np.empty((2, len(column)))
     made[0], made[1] = constant, column[:, 0]
     return made.T
-
-
-def _nearest(x: Fraction) -> float:
-    """The float nearest to x; infinite beyond the floats."""
-    try:
-        return x.numerator / x.denominator  # integers are divided with one rounding
-    except OverflowError:
-        return math.inf if x > 0 else -math.inf
 
 
 def _are_small(integers: npt.NDArray[Any]) -> bool:

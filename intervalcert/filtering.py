@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from intervalcert.pairs import PairMatrix
+from intervalcert.rational import float_near
 
 __all__ = ["TILE_CELLS", "Judged", "MarginTables", "judge_exact", "judge_rounded", "scratch"]
 
@@ -104,12 +105,12 @@ class MarginTables:
         for i, pair in enumerate(column):
             top, bottom = pair
             self.same[i, j] = numbers.setdefault(pair, len(numbers))
-            high = _nearest(top, bottom)
+            high = float_near(top, bottom)
             if _LEAST <= high <= _MOST:
                 above, below = high.as_integer_ratio()
                 rest, whole = top * below - above * bottom, bottom * below
                 self.reciprocal[i, j] = bottom / top
-                self.high[i, j], self.low[i, j], self.point[i, j] = high, _nearest(rest, whole), rest == 0
+                self.high[i, j], self.low[i, j], self.point[i, j] = high, float_near(rest, whole), rest == 0
             elif top:
                 self.beyond[j] = True
         self.unlimited[j] = not any(top for top, _ in column)
@@ -121,14 +122,6 @@ class MarginTables:
             return [((m << max(e, 0)) * self._scale, 1 << max(-e, 0)) for m, e in self._margins.row(j)]
         column = (Fraction(0) if i == j else row[j] for i, row in enumerate(self._margins))
         return [(x.numerator * self._scale, x.denominator) for x in column]
-
-
-def _nearest(top: int, bottom: int) -> float:
-    """The float nearest to top/bottom: Python divides integers of any size with correct rounding."""
-    try:
-        return top / bottom
-    except OverflowError:
-        return math.inf
 
 
 def judge_exact(tables: MarginTables, logits: Floats, eps_lower: Floats | float, eps_upper: Floats | float) -> Judged:

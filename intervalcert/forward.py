@@ -91,11 +91,9 @@ class Evaluator:
         ]
 
     def _converted(self, norms: Sequence[Fraction]) -> list[Matrix[Any]]:
-        """Within their norms. A matrix of several layers is converted once."""
-        used = [(id(layer.weights), norm) for layer, norm in zip(self.network.layers, norms, strict=True)]
-        of_each = dict(zip(used, self.network.layers, strict=True))
-        held = {key: self.backend.matrix(layer.weights).within(key[1]) for key, layer in of_each.items()}
-        return [held[key] for key in used]
+        """Within their norms."""
+        held = self.network.of_weights(self.backend.matrix)
+        return [weights.within(norm) for weights, norm in zip(held, norms, strict=True)]
 
     def _held(self, shrinkage: Shrinkage | None) -> _Held | None:
         if shrinkage is None:
@@ -200,7 +198,7 @@ class PointEvaluator(Evaluator):
         super().__init__(network, norms, exact)
 
     def _converted(self, norms: Sequence[Fraction]) -> list[Matrix[Any]]:  # noqa: ARG002 - a point has its own
-        cut = [self._cut(self.backend.matrix(layer.weights)) for layer in self.network.layers]
+        cut = self.network.of_weights(lambda weights: self._cut(self.backend.matrix(weights)))
         self._lost = [lost for _, lost in cut]
         return [weights for weights, _ in cut]
 

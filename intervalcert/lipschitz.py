@@ -46,6 +46,8 @@ from machine to machine by some 1e-14: with the slack, an audit elsewhere confir
 
 MAX_EFFORT = 1000
 
+NO_CHAIN = "chain: floats find none (a layer of zeros, or sizes that they do not hold); the product of norms stands"
+
 
 @dataclass(frozen=True)
 class MarginPlan:
@@ -206,12 +208,19 @@ def _smaller(one: Margins, other: Margins) -> Margins:
 def margins_by(
     plan: MarginPlan, network: Network, layers: Sequence[LayerBound], rungs: Sequence[Backend[Any]]
 ) -> Margins:
-    """The product, the chain, or the smaller of both, pair by pair. Without a chain or a hidden layer: the product."""
-    chain = _best_chain(plan, network, rungs) if plan.method != "product" and len(layers) > 1 else None
+    """The product, the chain, or the smaller of both, pair by pair. Without a chain or a hidden layer: the product.
+
+    A chain that was asked for and not found is among what was refused.
+    """
+    if plan.method == "product" or len(layers) == 1:
+        return product_margins(network, layers, rungs)
+    chain = _best_chain(plan, network, rungs)
     if chain is not None and plan.method == "chain":
         return chain
     product = product_margins(network, layers, rungs)
-    return product if chain is None else _smaller(chain, product)
+    if chain is None:
+        return replace(product, refused=(*product.refused, NO_CHAIN))
+    return _smaller(chain, product)
 
 
 def _best_chain(plan: MarginPlan, network: Network, rungs: Sequence[Backend[Any]]) -> Margins | None:

@@ -362,7 +362,7 @@ class _Prover:
     def __init__(self, network: Network, backend: Backend[Any]) -> None:
         self._network, self._backend = network, backend
         self._hinges = _hinges(network)
-        self._weights = [backend.matrix(layer.weights) for layer in network.layers[:-1]]
+        self._weights = network.of_weights(backend.matrix)
         first = self._weights[0]
         self._first = first @ first.transposed()
         self._slopes: dict[int, Matrix[Any]] = {}

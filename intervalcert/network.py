@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from math import gcd, lcm, prod
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,8 @@ __all__ = [
     "exact_matrix",
     "read_single",
 ]
+
+T = TypeVar("T")
 
 EpsSpace = Literal["input", "normalised"]
 EPS_SPACES: tuple[EpsSpace, ...] = ("input", "normalised")
@@ -324,6 +326,11 @@ class Network:
         *before, last = self.layers
         bias = None if last.bias is None else _without_first(last.bias)
         return (*before, replace(last, weights=_without_first(last.weights), bias=bias))
+
+    def of_weights(self, make: Callable[[RationalMatrix], T]) -> list[T]:
+        """What is made of the weights of each layer; of a matrix that several of them share it is made once."""
+        made = {key: make(weights) for key, weights in {id(x.weights): x.weights for x in self.layers}.items()}
+        return [made[id(layer.weights)] for layer in self.layers]
 
     @property
     def activations(self) -> tuple[str | None, ...]:

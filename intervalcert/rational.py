@@ -48,6 +48,7 @@ __all__ = [
     "float_at_least",
     "float_below",
     "float_enclosure",
+    "float_near",
     "format_exact",
     "is_flat",
     "is_listed",
@@ -331,6 +332,14 @@ def float_at_least(top: int, bottom: int) -> float:
         return math.inf if top > 0 else -sys.float_info.max
     over, under = nearest.as_integer_ratio()
     return nearest if over * bottom >= top * under else math.nextafter(nearest, math.inf)
+
+
+def float_near(top: int, bottom: int) -> float:
+    """The float64 nearest to top/bottom: integers are divided with one rounding. Infinite beyond the floats."""
+    try:
+        return top / bottom
+    except OverflowError:
+        return math.inf if top > 0 else -math.inf
 
 
 def decimal_upper(x: Fraction, digits: int = 17) -> str:

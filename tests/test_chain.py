@@ -20,7 +20,7 @@ from intervalcert.backends.float64 import Float64Matrix
 from intervalcert.chain import chain_bounds, distances_squared, guess_chain, tuned_multipliers
 from intervalcert.errors import UndecidedError, UsageError
 from intervalcert.layerwise import Plan
-from intervalcert.lipschitz import MarginPlan, chain_margins, margins_by, network_bounds
+from intervalcert.lipschitz import NO_CHAIN, MarginPlan, chain_margins, margins_by, network_bounds
 from intervalcert.network import Layer
 from intervalcert.rational import RationalMatrix, decimal_upper, format_exact, sqrt_upper
 
@@ -243,6 +243,8 @@ def test_a_single_layer_has_one_bound():
 def test_a_zero_layer_makes_every_margin_zero():
     network = Network.from_arrays([np.ones((3, 2)), np.zeros((3, 3)), np.ones((2, 3))])
     assert guess_chain(network) is None
+    for margins, said in (("product", ()), ("chain", (NO_CHAIN,)), ("best", (NO_CHAIN,))):
+        assert compute_bounds(network, "float64", margins=margins).margins.refused == said, "a fallback is said"
     for method in ("chain", "best"):
         assert compute_bounds(network, "float64", margins=method).margins.matrix == ((0, 0), (0, 0))
 

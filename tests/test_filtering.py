@@ -224,7 +224,7 @@ BROKEN = {
     "refuted at the radius": with_source("(eps_lower > radius)", "(eps_upper > radius)"),
     "no tolerance": with_source(">= _TOLERANCE * q", ">= 0 * q"),
     "the lead rounded": with_source("e = (best - (s - v)) - (other + v)", "e = 0 * v"),
-    "the margin rounded": with_source("_nearest(rest, whole), rest == 0", "0.0, True"),
+    "the margin rounded": with_source("float_near(rest, whole), rest == 0", "0.0, True"),
     "the quotient rounded": with_source("t = q + c", "t = q; c = 0 * c"),
     "rivals not compared": with_source("settled & ~alone", "settled & (alone & ~alone)"),
     "ties certified": with_source("(eps_upper <= radius) & ~tied", "(eps_upper <= radius)"),

@@ -198,6 +198,18 @@ def test_a_point_is_followed_through_a_deep_network():
     assert (high - low).max() <= 1e-12 * np.abs(low).max()
 
 
+@pytest.mark.parametrize("make", [Evaluator, PointEvaluator])
+def test_a_matrix_of_several_layers_is_converted_once(monkeypatch, make):
+    exact = get_backend("exact")
+    shared, last = (RationalMatrix.from_integers(rows) for rows in ([[1, 2], [-1, 1]], [[1, 0], [0, 3]]))
+    network = Network.of([shared, shared, shared, last])
+    converted = []
+    matrix = type(exact).matrix
+    monkeypatch.setattr(type(exact), "matrix", lambda self, data: (converted.append(data), matrix(self, data))[1])
+    make(network, [Fraction(3)] * 4, exact)
+    assert [sum(data is each for data in converted) for each in (shared, last)] == [1, 1]
+
+
 def test_exact_is_exact():
     network = drawn(3, "leaky_relu:1/3")
     (x,) = some_inputs(3, 3, 1)

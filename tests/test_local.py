@@ -523,6 +523,10 @@ def lopsided(array):
 
 
 SPOILT = {
+    "reach of one neuron": lambda link: replace(link, reach=link.reach.max(keepdims=True)),
+    "sector of one neuron": lambda link: replace(
+        link, sector=Sector(link.sector.middle[:1] * 0 + 0.5, link.sector.spread[:1] * 0 + 0.5)
+    ),
     "reach halved": lambda link: replace(link, reach=link.reach / 2),
     "one reach halved": lambda link: replace(link, reach=link.reach * np.r_[np.ones(11), 0.5]),
     "reach just too small": lambda link: replace(link, reach=link.reach * (1 - 2.0**-20)),

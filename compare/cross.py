@@ -25,7 +25,7 @@ from intervalcert.backends import backend_names, get_backend, ladder
 from intervalcert.certifier import Certifier
 from intervalcert.errors import InconclusiveError, SoundnessError
 from intervalcert.layerwise import Plan
-from intervalcert.lipschitz import MarginPlan, NetworkBounds, network_bounds
+from intervalcert.lipschitz import NO_CHAIN, MarginPlan, Margins, NetworkBounds, network_bounds
 from intervalcert.rational import RationalVector
 
 __all__ = ["Compute", "Decide", "bound_violations", "plainly_certified", "run", "verdict_violations"]
@@ -224,10 +224,15 @@ def _controls(items: list[Item], outcome: Outcome) -> dict[str, int]:
         outcome.violations += [
             f"{item.name}: a chain was proved from {name}"
             for index, item in enumerate(items)
-            if spoiled(item.network, asked).margins != exactly(index, product).margins
+            if _said_in_full(item.network, exactly(index, product).margins) != spoiled(item.network, asked).margins
         ]
     outcome.violations += [f"the control '{name}' was not caught" for name, times in caught.items() if not times]
     return caught
+
+
+def _said_in_full(network: Network, product: Margins) -> Margins:
+    """The margins of the product where a chain was asked for: they say that there is none, if there could be one."""
+    return product if len(network.layers) == 1 else replace(product, refused=(*product.refused, NO_CHAIN))
 
 
 def _report(outcome: Outcome, tallies: dict[str, Tally], caught: dict[str, int], items: int) -> None:

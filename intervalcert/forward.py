@@ -92,8 +92,9 @@ class Evaluator:
 
     def _converted(self, norms: Sequence[Fraction]) -> list[Matrix[Any]]:
         """Within their norms."""
-        held = self.network.of_weights(self.backend.matrix)
-        return [weights.within(norm) for weights, norm in zip(held, norms, strict=True)]
+        pairs = list(zip(self.network.of_weights(self.backend.matrix), norms, strict=True))
+        made = {(id(weights), norm): weights.within(norm) for weights, norm in pairs}
+        return [made[id(weights), norm] for weights, norm in pairs]
 
     def _held(self, shrinkage: Shrinkage | None) -> _Held | None:
         if shrinkage is None:

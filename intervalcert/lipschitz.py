@@ -46,7 +46,7 @@ from machine to machine by some 1e-14: with the slack, an audit elsewhere confir
 
 MAX_EFFORT = 1000
 
-NO_CHAIN = "chain: floats find none (a layer of zeros, or sizes that they do not hold); the product of norms stands"
+NO_CHAIN = "chain: floats find none that is proved (a layer of zeros, or sizes beyond them): the product stands"
 
 
 @dataclass(frozen=True)

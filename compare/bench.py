@@ -28,15 +28,15 @@ import numpy.typing as npt
 from compare import hostile, pictures
 from compare.harness import Outcome, Setting, table
 from intervalcert import Bounds, Network, certify, compute_bounds, save_bounds
-from intervalcert.api import input_task
-from intervalcert.backends import get_backend, ladder
-from intervalcert.cholesky import cholesky_upper
-from intervalcert.guesses import Guess
-from intervalcert.layerwise import Plan, layer_bound
-from intervalcert.local import DEFAULT_EFFORT, LocalCertifier
-from intervalcert.network import exact_matrix
-from intervalcert.norms import norm_upper
-from intervalcert.rational import RationalMatrix
+from intervalcert.api import verification_job
+from intervalcert.backends.registry import get_backend, precision_ladder
+from intervalcert.bounds.norm_bounds import Plan, layer_bound
+from intervalcert.model.arrays import exact_matrix
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.proof.cholesky import cholesky_upper
+from intervalcert.proof.norms import norm_upper
+from intervalcert.search.factors import Guess
+from intervalcert.verify.local import DEFAULT_EFFORT, LocalVerifier
 
 __all__ = ["ARCHITECTURES", "interleaved", "run"]
 
@@ -91,13 +91,13 @@ def _tasks(shapes: Sequence[Shape], iterations: int, wanted: Sequence[str]) -> d
 
 def _task(name: str, layers: Sequence[RationalMatrix], iterations: int) -> Callable[[], object]:
     backend_name, _, method = name.partition(" ")
-    backend, rungs = get_backend(backend_name), ladder(backend_name)
+    backend, ladder = get_backend(backend_name), precision_ladder(backend_name)
     if method == "":
         return lambda: [norm_upper(backend.matrix(w), backend, iterations) for w in layers]
     if method == "cholesky":
         return lambda: [_by_factor(w, backend) for w in layers]
     plan = Plan("gram", iterations) if method == "both sides" else Plan("cholesky")
-    return lambda: [layer_bound(w, rungs, plan) for w in layers]
+    return lambda: [layer_bound(w, ladder, plan) for w in layers]
 
 
 def _by_factor(weights: RationalMatrix, backend: Any) -> object:
@@ -143,7 +143,7 @@ def _whole(shapes: Sequence[Shape], iterations: int, repeats: int) -> dict[str, 
 
 def _excess(shapes: Sequence[Shape], plan: Plan) -> float:
     """By which part a float64 bound is above the lower bound of its layer, at most."""
-    bounds = [layer_bound(exact_matrix(w, "weights"), ladder("float64"), plan) for w in _layers(shapes)]
+    bounds = [layer_bound(exact_matrix(w, "weights"), precision_ladder("float64"), plan) for w in _layers(shapes)]
     return max(float(bound.upper / bound.lower - 1) for bound in bounds)
 
 
@@ -288,8 +288,8 @@ def _locally(setting: Setting) -> list[dict[str, Any]]:
     chosen = list(LOCAL.items())[: 1 if setting.short else None]
     for name, (widths, orthogonal, radius) in setting.progress(chosen, "bench: local", len(chosen)):
         network = _random_network(widths, orthogonal)
-        task = input_task(network, None, DEFAULT_EFFORT)
-        certifier = LocalCertifier(network, task.norms, task.rungs)
+        task = verification_job(network, None, DEFAULT_EFFORT)
+        certifier = LocalVerifier(network, task.norms, task.ladder)
         drawn = np.random.default_rng(6).integers(0, 256, size=(8 if setting.short else 40, widths[0]))
         inputs = [RationalMatrix(x[:, None].astype(object), 255) for x in drawn]
         eps = Fraction(radius)
@@ -341,10 +341,8 @@ def _many_classes(setting: Setting) -> list[dict[str, Any]]:
 
 def _command(argv: Sequence[str]) -> dict[str, Any]:
     """Time and peak memory of one command, in a process of its own."""
-    script = (
-        "import sys; from intervalcert.cli import main; from compare.bench import peak_kilobytes; main(sys.argv[1:])"
-    )
-    command = [sys.executable, "-c", f"{script}; print(peak_kilobytes())", *argv]
+    imports = "import sys; from intervalcert.cli.program import main; from compare.bench import peak_kilobytes"
+    command = [sys.executable, "-c", f"{imports}; main(sys.argv[1:]); print(peak_kilobytes())", *argv]
     start = perf_counter()
     found = subprocess.run(command, check=True, capture_output=True, text=True)
     return {"seconds": perf_counter() - start, "MB": int(found.stdout.splitlines()[-1]) // 1024}

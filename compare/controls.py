@@ -12,13 +12,16 @@ from unittest.mock import patch
 import numpy as np
 
 from compare.harness import Asked
-from intervalcert import Network, chain, cholesky, ellipsoids
+from intervalcert import Network
 from intervalcert.backends.exact import ExactBackend, ExactMatrix, ExactScalar
 from intervalcert.backends.generic import GenericMatrix, hull_of_roots
-from intervalcert.layerwise import Plan
-from intervalcert.lipschitz import MarginPlan, NetworkBounds, network_bounds
-from intervalcert.protocol import Floats, Truth
-from intervalcert.rational import RationalMatrix, RationalVector, sqrt_lower
+from intervalcert.backends.protocol import Floats, Truth
+from intervalcert.bounds.margin_bounds import MarginPlan, NetworkBounds, network_bounds
+from intervalcert.bounds.norm_bounds import Plan
+from intervalcert.numbers.matrices import RationalMatrix, RationalVector
+from intervalcert.numbers.rounding import sqrt_lower
+from intervalcert.proof import cholesky, ellipsoids
+from intervalcert.search import chain
 
 __all__ = ["BOUND_CONTROLS", "GRADIENT_CONTROLS", "SPOILED", "VERDICT_CONTROLS", "Broken"]
 
@@ -104,8 +107,8 @@ class _WithoutError(ExactMatrix):
         product = super().gram()
         return _WithoutError(product.numerators, product.denominator)
 
-    def scaled(self, exponent: int) -> ExactMatrix:
-        moved = super().scaled(exponent)
+    def ldexp(self, exponent: int) -> ExactMatrix:
+        moved = super().ldexp(exponent)
         return _WithoutError(moved.numerators, moved.denominator)
 
 
@@ -119,8 +122,8 @@ class _WithoutWidening(ExactMatrix):
         product = super().gram()
         return _WithoutWidening(product.numerators, product.denominator)
 
-    def scaled(self, exponent: int) -> ExactMatrix:
-        moved = super().scaled(exponent)
+    def ldexp(self, exponent: int) -> ExactMatrix:
+        moved = super().ldexp(exponent)
         return _WithoutWidening(moved.numerators, moved.denominator)
 
 
@@ -169,7 +172,7 @@ def _without_residual(network: Network, asked: Asked) -> NetworkBounds:
 # -- chains that are broken --------------------------------------------------------------------------------------------
 
 _HAIR = 2.0**-10
-_LIFTED, _STEP = ellipsoids.Lifted.guess, ellipsoids.guess_step
+_LIFTED, _STEP = ellipsoids.LoewnerMajorant.guess, ellipsoids.guess_step
 
 
 def _shrunk_after_the_proof(network: Network, asked: Asked) -> NetworkBounds:
@@ -204,7 +207,7 @@ def _norm_of_s_without_residual(network: Network, asked: Asked) -> NetworkBounds
 @contextmanager
 def _spoiled_s() -> Iterator[None]:
     """Floats guess every S too small."""
-    with patch.object(ellipsoids.Lifted, "guess", staticmethod(lambda s: _LIFTED(s * 0.75))):
+    with patch.object(ellipsoids.LoewnerMajorant, "guess", staticmethod(lambda s: _LIFTED(s * 0.75))):
         yield
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from intervalcert import Network, load_model
-from intervalcert.demo import DATA
-from intervalcert.network import exact_matrix
-from intervalcert.rational import RationalMatrix
+from intervalcert.cli.demo import DATA
+from intervalcert.model.arrays import exact_matrix
+from intervalcert.numbers.matrices import RationalMatrix
 
 __all__ = ["MODELS", "Item", "bundled", "corpus", "halved_and_doubled", "seed_networks", "small_model"]
 

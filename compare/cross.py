@@ -21,12 +21,12 @@ from compare.controls import BOUND_CONTROLS, SPOILED, VERDICT_CONTROLS
 from compare.corpus import Item, corpus
 from compare.harness import Asked, Outcome, Setting, table
 from intervalcert import Network, load_model
-from intervalcert.backends import backend_names, get_backend, ladder
-from intervalcert.certifier import Certifier
+from intervalcert.backends.registry import backend_names, get_backend, precision_ladder
+from intervalcert.bounds.margin_bounds import NO_CHAIN, MarginPlan, Margins, NetworkBounds, network_bounds
+from intervalcert.bounds.norm_bounds import Plan
 from intervalcert.errors import InconclusiveError, SoundnessError
-from intervalcert.layerwise import Plan
-from intervalcert.lipschitz import NO_CHAIN, MarginPlan, Margins, NetworkBounds, network_bounds
-from intervalcert.rational import RationalVector
+from intervalcert.numbers.matrices import RationalVector
+from intervalcert.proof.decision import Certifier
 
 __all__ = ["Compute", "Decide", "bound_violations", "plainly_certified", "run", "verdict_violations"]
 
@@ -134,8 +134,8 @@ def verdict_violations(decide: Decide, margins: Matrix, seed: int) -> list[str]:
 
 def on_ladder(name: str) -> Decide:
     """The certifier with the rational fallback that starts on one number system."""
-    rungs = ladder(name)
-    return lambda margins, logits, eps: Certifier(margins, rungs).verdict(logits, eps).certified
+    ladder = precision_ladder(name)
+    return lambda margins, logits, eps: Certifier(margins, ladder).verdict(logits, eps).certified
 
 
 # -- the run ---------------------------------------------------------------------------------------------------------
@@ -232,7 +232,9 @@ def _controls(items: list[Item], outcome: Outcome) -> dict[str, int]:
 
 def _said_in_full(network: Network, product: Margins) -> Margins:
     """The margins of the product where a chain was asked for: they say that there is none, if there could be one."""
-    return product if len(network.layers) == 1 else replace(product, refused=(*product.refused, NO_CHAIN))
+    return (
+        product if len(network.layers) == 1 else replace(product, skipped_because=(*product.skipped_because, NO_CHAIN))
+    )
 
 
 def _report(outcome: Outcome, tallies: dict[str, Tally], caught: dict[str, int], items: int) -> None:

@@ -20,7 +20,7 @@ from compare.bench import interleaved
 from compare.harness import Outcome, Setting, table
 from compare.subjects import Subject, ordinary, robust
 from intervalcert import Bounds, certify, certify_inputs, compute_bounds
-from intervalcert.lipschitz import MarginMethod
+from intervalcert.bounds.margin_bounds import MarginMethod
 
 __all__ = ["COSTLY", "WAYS", "looser", "run"]
 
@@ -75,7 +75,7 @@ def _measured(subject: Subject, outcome: Outcome) -> dict[str, Any]:
             "certified": int(verdicts.certified.sum()),
             "certified_and_right": int((verdicts.certified & right).sum()),
             "mean_radius": float(verdicts.radius.mean()),
-            "refused": list(found.margins.refused),
+            "refused": list(found.margins.skipped_because),
         }
     accuracy = float((np.argmax(logits, axis=1) == subject.labels).mean())
     points = {"outputs": len(logits), "eps": subject.eps, "accuracy": accuracy}

@@ -24,12 +24,13 @@ from compare.controls import GRADIENT_CONTROLS
 from compare.harness import Outcome, Setting, table
 from compare.subjects import Subject, ordinary, robust
 from intervalcert import Network
-from intervalcert.backends import get_backend
+from intervalcert.backends.protocol import Backend, Matrix
+from intervalcert.backends.registry import get_backend
+from intervalcert.bounds.margin_bounds import MarginPlan, Margins, network_bounds
+from intervalcert.bounds.norm_bounds import Plan
 from intervalcert.errors import InconclusiveError
-from intervalcert.layerwise import Plan
-from intervalcert.lipschitz import MarginPlan, Margins, network_bounds
-from intervalcert.protocol import Backend, Matrix
-from intervalcert.rational import RationalMatrix, sqrt_lower
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.numbers.rounding import sqrt_lower
 
 __all__ = [
     "MARGINS",
@@ -76,7 +77,7 @@ def active_neurons(network: Network, points: RationalMatrix) -> tuple[list[Signs
         z = backend.matrix(layer.weights) @ x
         if layer.bias is not None:
             z = z + backend.matrix(layer.bias) @ everywhere
-        lower, upper = z.ends()
+        lower, upper = z.float_bounds()
         active.append(lower > 0)
         proved &= ((lower > 0) | (upper < 0)).all(axis=0)
         x = z.positive_part()
@@ -93,7 +94,7 @@ def gradient_squares_lower(
     jacobian = weights[-1]
     ones = np.ones(jacobian.shape[0])
     for w, mask in zip(reversed(weights[:-1]), reversed(masks), strict=True):
-        jacobian = jacobian.weighted(ones, mask.astype(float)) @ w
+        jacobian = jacobian.diag_scaled(ones, mask.astype(float)) @ w
     every = np.arange(jacobian.shape[1])
     rows = [jacobian.block(np.array([k]), every) for k in range(jacobian.shape[0])]
     for i, j in pairs:
@@ -108,7 +109,7 @@ def inner_squares_lower(
     for w, mask in zip(weights[:-1], masks, strict=True):
         direction = w @ direction
         yield direction.frobenius_squared().lower() / length
-        direction = direction.weighted(mask.astype(float), one)
+        direction = direction.diag_scaled(mask.astype(float), one)
 
 
 def stretched(floats: Sequence[Floats], masks: Sequence[Signs]) -> Floats:
@@ -230,10 +231,10 @@ def _check(subject: Subject, found: Steepest, outcome: Outcome, shown: Any) -> N
     if not found.points:
         outcome.violations.append(f"{subject.name}: no gradient was found at any point")
         return
-    rungs, plans = (get_backend("exact"),), [Plan("auto")] * len(subject.network.layers)
+    ladder, plans = (get_backend("exact"),), [Plan("auto")] * len(subject.network.layers)
     parts = {}
     for name, margins in MARGINS.items():
-        bounds = network_bounds(subject.network, rungs, plans, margins=margins).margins
+        bounds = network_bounds(subject.network, ladder, plans, margins=margins).margins
         outcome.violations += [f"{subject.name}, {name}: {wrong}" for wrong in too_small(bounds, found)]
         parts[name], inner = nearest(bounds, found)
         if inner is not None:

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from intervalcert.bounds.margin_bounds import MarginPlan
+from intervalcert.bounds.norm_bounds import Plan
 from intervalcert.errors import InputError
-from intervalcert.layerwise import Plan
-from intervalcert.lipschitz import MarginPlan
 
 __all__ = ["Asked", "Outcome", "Setting", "machine", "require_folder", "store", "table"]
 

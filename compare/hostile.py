@@ -21,7 +21,7 @@ __all__ = ["MEGABYTES", "SECONDS", "measured"]
 SECONDS, MEGABYTES = 60, 2_000
 
 _SCRIPT = (
-    "import resource, sys; from intervalcert.cli import main; from compare.bench import peak_kilobytes;"
+    "import resource, sys; from intervalcert.cli.program import main; from compare.bench import peak_kilobytes;"
     "resource.setrlimit(resource.RLIMIT_AS, (8 * 2**30,) * 2); code = main(sys.argv[1:]);"
     "own = resource.getrusage(resource.RUSAGE_SELF);"
     "print(f'took {code} {own.ru_utime + own.ru_stime} {peak_kilobytes()}')"

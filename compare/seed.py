@@ -22,9 +22,9 @@ from rich.table import Table
 from compare import pictures
 from compare.harness import Outcome, Setting, table
 from intervalcert import Network, compute_bounds, load_model
-from intervalcert.backends import ladder
-from intervalcert.batch import Outputs, certify_all, read_outputs, summarise
-from intervalcert.certifier import Certifier
+from intervalcert.backends.registry import precision_ladder
+from intervalcert.execution.streaming import Outputs, certify_all, read_outputs, summarise
+from intervalcert.proof.decision import Certifier
 
 __all__ = ["SeedLayer", "heron_upper", "run", "seed_layer", "seed_margins"]
 
@@ -205,7 +205,7 @@ def _curve(
 
 
 def _certified(margins: Sequence[Sequence[Fraction]], outputs: Outputs) -> int:
-    certifier = Certifier(margins, ladder("arb"))
+    certifier = Certifier(margins, precision_ladder("arb"))
     radii = outputs.radii or ()
     return sum(certifier.verdict(row, eps).certified for row, eps in zip(outputs.rows, radii, strict=True))
 
@@ -225,7 +225,9 @@ def _paper_table(
     shown.add_row("MNIST", "11", "paper", _seconds(mnist["time"]), f"{mnist['robust']} %", f"{mnist['vra']} %")
     labels = setting.shared / "data" / "mnist.npz"
     for name in ("arb", "exact"):
-        certifier = Certifier(compute_bounds(network, name, 11, margins="product").margins.matrix, ladder("arb"))
+        certifier = Certifier(
+            compute_bounds(network, name, 11, margins="product").margins.matrix, precision_ladder("arb")
+        )
         verdicts = certify_all(certifier, outputs, outputs.radii or ())
         vra = "no labels"
         if labels.is_file():

@@ -19,7 +19,9 @@ import numpy.typing as npt
 from compare.corpus import MODELS, bundled, halved_and_doubled, seed_networks, small_model
 from compare.harness import Outcome, Setting, table
 from intervalcert import Bounds, Network, certify, compute_bounds
-from intervalcert.rational import RationalMatrix, decimal_lower, decimal_upper, format_exact, sqrt_lower
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.numbers.rounding import sqrt_lower
+from intervalcert.numbers.text import decimal_lower, decimal_upper, format_exact
 
 __all__ = ["BOUNDS", "FIGURES", "GUARDED", "NORMS", "TIES", "certified", "exact_logits", "run"]
 
@@ -333,7 +335,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Claim(Finding):
+class AuditedClaim(Finding):
     """A bound that a rule reports, and the truth from both sides: a witness below, ours above."""
 
     what: str
@@ -373,17 +375,17 @@ def _applicable(case: Case) -> dict[str, Margins]:
     return {rule: margins for rule, margins in BOUNDS.items() if len(case.weights) >= FEWEST_LAYERS[rule]}
 
 
-def claims(case: Case) -> Iterator[Claim]:
+def claims(case: Case) -> Iterator[AuditedClaim]:
     layers = zip(case.network.layers[:-1], case.weights, case.bounds.layers, strict=False)
     for index, (layer, weights, ours) in enumerate(layers):
         lower = norm_witness(layer.weights)
         for rule, norm in NORMS.items():
-            yield Claim(rule, case.name, f"norm of layer {index}", norm(weights), lower, ours.upper)
+            yield AuditedClaim(rule, case.name, f"norm of layer {index}", norm(weights), lower, ours.upper)
     for rule, margins in _applicable(case).items():
         reported = margins(case.weights)
         i, j, u, v = _steepest(case, reported)
         lower, upper = margin_witness(case.network, i, j, u, v), case.bounds.margins.matrix[i][j]
-        yield Claim(rule, case.name, f"margin {i},{j}", reported[i, j], lower, upper)
+        yield AuditedClaim(rule, case.name, f"margin {i},{j}", reported[i, j], lower, upper)
 
 
 def flips(case: Case) -> Iterator[Flip]:
@@ -405,7 +407,7 @@ def flips(case: Case) -> Iterator[Flip]:
 def run(setting: Setting) -> Outcome:
     outcome = Outcome("unsound")
     tried = list(cases(setting.short))
-    made: list[Claim] = []
+    made: list[AuditedClaim] = []
     flipped: list[Flip] = []
     for case in setting.progress(tried, "unsound", len(tried)):
         made += (here := list(claims(case)))
@@ -425,7 +427,7 @@ def run(setting: Setting) -> Outcome:
     return outcome
 
 
-def _report(outcome: Outcome, networks: int, caught: list[Claim], flipped: list[Flip]) -> None:
+def _report(outcome: Outcome, networks: int, caught: list[AuditedClaim], flipped: list[Flip]) -> None:
     """All of it as data; as tables, the counts, and the worst of each rule on each kind of network."""
     counts = table(f"{networks} networks", "rule", "bound too small on", "certified, yet flipped on")
     below = table(

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AuditReport": "auditing",
-    "Bounds": "artifacts",
+    "AuditReport": "bounds.audit",
+    "Bounds": "bounds.results",
     "InputError": "errors",
     "InputWarning": "errors",
     "IntervalcertError": "errors",
-    "Network": "network",
+    "Network": "model.network",
     "SoundnessError": "errors",
     "UsageError": "errors",
-    "Verdict": "certifier",
-    "Verdicts": "bulk",
+    "Verdict": "proof.decision",
+    "Verdicts": "verify.verdicts",
     "audit": "api",
     "certified_radius": "api",
     "certify": "api",
@@ -33,11 +33,11 @@ _HOMES = {
     "certify_inputs": "api",
     "compute_bounds": "api",
     "evaluate": "api",
-    "from_torch": "loaders",
-    "load_bounds": "artifacts",
-    "load_model": "loaders",
-    "save_bounds": "artifacts",
-    "save_model": "loaders",
+    "from_torch": "io.models",
+    "load_bounds": "io.bounds_file",
+    "load_model": "io.models",
+    "save_bounds": "io.bounds_file",
+    "save_model": "io.models",
 }
 
 __all__ = [
@@ -76,13 +76,14 @@ if TYPE_CHECKING:
         compute_bounds,
         evaluate,
     )
-    from intervalcert.artifacts import Bounds, load_bounds, save_bounds
-    from intervalcert.auditing import AuditReport
-    from intervalcert.bulk import Verdicts
-    from intervalcert.certifier import Verdict
+    from intervalcert.bounds.audit import AuditReport
+    from intervalcert.bounds.results import Bounds
     from intervalcert.errors import InputError, InputWarning, IntervalcertError, SoundnessError, UsageError
-    from intervalcert.loaders import from_torch, load_model, save_model
-    from intervalcert.network import Network
+    from intervalcert.io.bounds_file import load_bounds, save_bounds
+    from intervalcert.io.models import from_torch, load_model, save_model
+    from intervalcert.model.network import Network
+    from intervalcert.proof.decision import Verdict
+    from intervalcert.verify.verdicts import Verdicts
 
 
 def __getattr__(name: str) -> Any:

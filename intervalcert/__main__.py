@@ -9,7 +9,7 @@ def run() -> int:
     """The exit code."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # outside of `main` nothing is to be cleared away: no traceback
-    from intervalcert.cli import main
+    from intervalcert.cli.program import main
 
     return main()
 

@@ -14,29 +14,33 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from intervalcert.artifacts import Bounds, Method
-from intervalcert.auditing import AuditReport, audit_bounds, check_same_model
-from intervalcert.backends import DEFAULT_PREC, get_backend, ladder
-from intervalcert.batch import certify_all, outputs_of, rows_of
-from intervalcert.bulk import BulkCertifier, Radii, Rows, Verdicts
-from intervalcert.deployed import as_deployed
+from intervalcert.backends.registry import DEFAULT_PREC, get_backend, precision_ladder
+from intervalcert.bounds.audit import AuditReport, audit_bounds, check_same_model
+from intervalcert.bounds.margin_bounds import MAX_EFFORT, MarginMethod, MarginPlan, layer_bounds, network_bounds
+from intervalcert.bounds.norm_bounds import NormMethod, Plan
+from intervalcert.bounds.results import Bounds, Method
 from intervalcert.errors import InputError, InputWarning, UsageError
-from intervalcert.formats import get_format
-from intervalcert.forward import check_evaluable
-from intervalcert.inputs import Evaluation, LogitCertifier, Task, blocks_of, evaluations
-from intervalcert.layerwise import NormMethod, Plan
-from intervalcert.lipschitz import MAX_EFFORT, MarginMethod, MarginPlan, layer_bounds, network_bounds
-from intervalcert.loaders import load_model
-from intervalcert.local import DEFAULT_EFFORT
-from intervalcert.network import Network, Single
-from intervalcert.norms import Iterations
-from intervalcert.rational import RationalVector, as_fraction, float_near, is_flat, is_listed, plain_array
-from intervalcert.units import PROBABILITIES, Units, are_probabilities, units_of
-from intervalcert.workers import judge_all
+from intervalcert.execution.processes import verify_batches
+from intervalcert.execution.streaming import certify_all, outputs_of, table_of
+from intervalcert.io.models import load_model
+from intervalcert.model.evaluation import check_evaluable
+from intervalcert.model.network import Network
+from intervalcert.model.single import Single
+from intervalcert.numbers.float_formats import get_format
+from intervalcert.numbers.matrices import RationalVector
+from intervalcert.numbers.parsing import as_fraction, is_flat, is_listed, plain_array
+from intervalcert.numbers.rounding import float_near
+from intervalcert.proof.norms import Iterations
+from intervalcert.verify.deployed import as_deployed
+from intervalcert.verify.local import DEFAULT_EFFORT
+from intervalcert.verify.number_table import Epsilons, NumberTable
+from intervalcert.verify.points import Evaluation, Job, LogitVerifier, batches_of, evaluations
+from intervalcert.verify.units import PROBABILITIES, Units, are_probabilities, units_of
+from intervalcert.verify.vectorised import VectorisedCertifier
+from intervalcert.verify.verdicts import Verdicts
 
 __all__ = [
     "audit",
-    "bulk_certifier",
     "certified_radius",
     "certify",
     "certify_deployed",
@@ -44,7 +48,8 @@ __all__ = [
     "compute_bounds",
     "evaluate",
     "evaluate_table",
-    "input_task",
+    "vectorised_certifier",
+    "verification_job",
 ]
 
 Radius = str | int | float | Fraction
@@ -91,11 +96,11 @@ def compute_bounds(
         on_step: called with the layer's index after each Gram step.
     """
     network = _as_network(network)
-    rungs = ladder(backend, prec)
+    ladder = precision_ladder(backend, prec)
     asked = MarginPlan(margins, effort)
     plan = Plan(method or ("auto" if iterations == "auto" else "gram"), iterations)
-    found = network_bounds(network, rungs, [plan] * len(network.layers), on_step, margins=asked)
-    how = Method(backend, prec, rungs[0].working_bits, str(iterations), plan.method, margins, effort)
+    found = network_bounds(network, ladder, [plan] * len(network.layers), on_step, margins=asked)
+    how = Method(backend, prec, ladder[0].working_bits, str(iterations), plan.method, margins, effort)
     return Bounds.of(network, found, how)
 
 
@@ -107,7 +112,7 @@ def _as_network(model: Model) -> Network:
         return load_model(Path(model))
     torch = sys.modules.get("torch")  # who has a module of it has imported it
     if torch is not None and isinstance(model, torch.nn.Module):
-        from intervalcert.loaders.torch_modules import from_torch
+        from intervalcert.io.models.torch_modules import from_torch
 
         return from_torch(model)
     raise UsageError(
@@ -129,9 +134,9 @@ def certify(
             number per output, flat or in rows.
         eps: one radius, or one per output. The text "0.3" is 3/10; the float 0.3 is its binary value.
     """
-    certifier = bulk_certifier(bounds)
+    certifier = vectorised_certifier(bounds)
     outputs = _one_per_row(outputs, bounds.single)
-    rows = rows_of(outputs)
+    rows = table_of(outputs)
     if rows is not None:
         _remark_probabilities(rows)
         return replace(certifier.verdicts(rows, _radii(eps, len(rows))), eps_space=bounds.eps_space)
@@ -157,24 +162,24 @@ def _one_per_row(outputs: npt.ArrayLike, single: Single | None) -> npt.ArrayLike
     return [[x] for x in listed] if is_flat(listed, "the outputs") else listed
 
 
-def _remark_probabilities(rows: Rows) -> None:
+def _remark_probabilities(rows: NumberTable) -> None:
     if are_probabilities(rows):
         warnings.warn(f"{rows.what}: {PROBABILITIES}", InputWarning, stacklevel=3)
 
 
-def _radii(eps: Radius | Sequence[Radius] | npt.NDArray[np.floating], count: int) -> Radii:
+def _radii(eps: Radius | Sequence[Radius] | npt.NDArray[np.floating], count: int) -> Epsilons:
     array = plain_array(eps)
     given: Any = eps if array is None else array
     if isinstance(given, np.ndarray) and not given.ndim:
         given = given[()]
     if not is_listed(given):
-        return Radii.all_equal(as_fraction(given))
+        return Epsilons.all_equal(as_fraction(given))
     if len(given) != count:
         raise InputError(f"{count} outputs, but {len(given)} radii")
     plain = array is not None and array.ndim == 1 and array.dtype.kind == "f" and array.dtype.itemsize <= 8
     if array is not None and plain and np.isfinite(array).all():
-        return Radii.of_floats(array.astype(np.float64))
-    return Radii.of([as_fraction(x) for x in given])
+        return Epsilons.of_floats(array.astype(np.float64))
+    return Epsilons.of([as_fraction(x) for x in given])
 
 
 def certify_inputs(
@@ -212,14 +217,14 @@ def certify_inputs(
         raise UsageError(f"{jobs!r} jobs: at least one process must work")
     network = _as_network(network)
     rows, units = _input_table(network, inputs, scale)
-    task = input_task(network, bounds, effort if local else None, deployed)
-    blocks = blocks_of(rows, network, units.scale, _radii(eps, len(rows)))
-    found = Verdicts.of([verdict for _, some in judge_all(task, blocks, jobs) for verdict in some])
+    job = verification_job(network, bounds, effort if local else None, deployed)
+    batches = batches_of(rows, network, units.scale, _radii(eps, len(rows)))
+    found = Verdicts.of([verdict for _, some in verify_batches(job, batches, jobs) for verdict in some])
     return replace(found, semantics=deployed, eps_space=network.eps_space, input_range=units.floats)
 
 
-def input_task(network: Network, bounds: Bounds | None, effort: int | None, deployed: str = "real") -> Task:
-    """What `inputs` needs to know; bounds are computed if there are none.
+def verification_job(network: Network, bounds: Bounds | None, effort: int | None, deployed: str = "real") -> Job:
+    """What `points` needs to know; bounds are computed if there are none.
 
     Raises: InputError if the bounds are of another model, or of weights that are rounded when deployed; for regression.
     """
@@ -240,7 +245,7 @@ def input_task(network: Network, bounds: Bounds | None, effort: int | None, depl
                 "the bounds out, and those of the rounded weights are computed"
             )
     norms = tuple(layer.upper for layer in bounds.layers)
-    return Task(run, norms, bounds.margins.matrix, ladder("float64"), effort, form, bounds.margins.sigmas)
+    return Job(run, norms, bounds.margins.matrix, precision_ladder("float64"), effort, form, bounds.margins.sigmas)
 
 
 def certify_deployed(
@@ -262,12 +267,12 @@ def certify_deployed(
     network = _as_network(network)
     rows = _table(_one_per_row(outputs, network.single), "the outputs")
     _remark_probabilities(rows)
-    certifier = LogitCertifier(input_task(network, bounds, None, deployed), as_fraction(input_norm))
+    certifier = LogitVerifier(verification_job(network, bounds, None, deployed), as_fraction(input_norm))
     found = certifier.verdicts(rows, _radii(eps, len(rows)))
     return replace(found, semantics=deployed, eps_space=network.eps_space)
 
 
-def _input_table(network: Network, inputs: npt.ArrayLike, scale: Radius | None) -> tuple[Rows, Units]:
+def _input_table(network: Network, inputs: npt.ArrayLike, scale: Radius | None) -> tuple[NumberTable, Units]:
     """What a caller gives as inputs of the network, and how it is read."""
     rows = _table(inputs, "the inputs", network.shape or (network.inputs,))
     units = units_of([rows], network, None if scale is None else as_fraction(scale))
@@ -276,18 +281,18 @@ def _input_table(network: Network, inputs: npt.ArrayLike, scale: Radius | None) 
     return rows, units
 
 
-def _table(values: npt.ArrayLike, what: str, shape: tuple[int, ...] | None = None) -> Rows:
+def _table(values: npt.ArrayLike, what: str, shape: tuple[int, ...] | None = None) -> NumberTable:
     """An array, or a list whose numbers are read one by one."""
-    rows = rows_of(values, what, shape)
+    rows = table_of(values, what, shape)
     return _exact_table(outputs_of(values, what).rows, what) if rows is None else rows
 
 
-def _exact_table(exact: Sequence[RationalVector], what: str) -> Rows:
-    def exactly(row: int, columns: Sequence[int]) -> RationalVector:
+def _exact_table(exact: Sequence[RationalVector], what: str) -> NumberTable:
+    def read_exact(row: int, columns: Sequence[int]) -> RationalVector:
         return RationalVector(tuple(exact[row].numerators[column] for column in columns), exact[row].denominator)
 
     near = [[float_near(n, row.denominator) for n in row.numerators] for row in exact]
-    return Rows(np.array(near, dtype=np.float64), None, exactly, what=what)
+    return NumberTable(np.array(near, dtype=np.float64), None, read_exact, what=what)
 
 
 def evaluate(
@@ -305,20 +310,20 @@ def evaluate(
 
 
 def evaluate_table(
-    network: Network, chunks: Iterable[Rows], scale: Fraction, backend: str
+    network: Network, chunks: Iterable[NumberTable], scale: Fraction, backend: str
 ) -> Iterator[tuple[Evaluation, int]]:
-    """The enclosures of a table of inputs, block by block, each with its part of the work."""
+    """The enclosures of a table of inputs, batch by batch, each with its part of the work."""
     check_evaluable(network)
-    curved = any(layer.activation is not None and layer.activation.curve is not None for layer in network.layers)
+    curved = any(layer.activation is not None and layer.activation.smooth is not None for layer in network.layers)
     if backend == "exact" and curved:
         raise UsageError("exact rationals cannot hold the values of exp, of which an activation is made: use arb")
     if backend == "exact" and not network.is_exact:
         raise UsageError("exact rationals cannot hold the roots of which a normalisation is made: use arb")
     plans = [Plan("auto")] * len(network.layers)
-    norms = tuple(bound.upper for bound in layer_bounds(network, ladder("float64"), plans))
-    nothing = Radii.all_equal(Fraction(0))
-    blocks = (block for rows in chunks for block in blocks_of(rows, network, scale, nothing))
-    return evaluations(network, norms, ladder(backend), blocks)
+    norms = tuple(bound.upper for bound in layer_bounds(network, precision_ladder("float64"), plans))
+    nothing = Epsilons.all_equal(Fraction(0))
+    batches = (batch for rows in chunks for batch in batches_of(rows, network, scale, nothing))
+    return evaluations(network, norms, precision_ladder(backend), batches)
 
 
 def certified_radius(bounds: Bounds, outputs: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -326,13 +331,13 @@ def certified_radius(bounds: Bounds, outputs: npt.ArrayLike) -> npt.NDArray[np.f
     return certify(bounds, outputs, 0).radius
 
 
-def bulk_certifier(bounds: Bounds) -> BulkCertifier:
+def vectorised_certifier(bounds: Bounds) -> VectorisedCertifier:
     """What decides many outputs against these bounds. Raises: InputError for those of a regression."""
     if not isinstance(bounds, Bounds):
         raise UsageError(f"{type(bounds).__name__} is no Bounds: compute_bounds makes them, load_bounds reads a file")
     _check_classes(bounds.single)
     threshold = None if bounds.single is None else bounds.single.threshold
-    return BulkCertifier(bounds.margins.matrix, get_backend("exact"), threshold)
+    return VectorisedCertifier(bounds.margins.matrix, get_backend("exact"), threshold)
 
 
 def _check_classes(single: Single | None) -> None:

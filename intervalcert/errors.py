@@ -7,7 +7,7 @@ The tree, with the exit code that the command line gives to each::
     ├── InputError          3   a file or an array is refused: what, where, what to do
     ├── SoundnessError      4   a self-check of the arithmetic failed: trust no result of this run
     └── InconclusiveError       the number system is too coarse for the question; never reaches a user,
-        ├── UndecidedError      because `intervalcert.fallback` catches it and asks a finer one
+        ├── UndecidedError      because `intervalcert.backends.escalation` catches it and asks a finer one
         └── UnboundedError
 
     InputWarning                what is taken, but looks like a mistake (a `UserWarning`; the command line says it)
@@ -30,7 +30,7 @@ __all__ = [
     "UnboundedError",
     "UndecidedError",
     "UsageError",
-    "about",
+    "error_context",
 ]
 
 
@@ -67,7 +67,7 @@ class UnboundedError(InconclusiveError):
 
 
 @contextlib.contextmanager
-def about(what: str) -> Iterator[None]:
+def error_context(what: str) -> Iterator[None]:
     """What is refused within says what it is about."""
     try:
         yield

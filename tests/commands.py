@@ -1,6 +1,6 @@
 """The command line, as tests run it: in this process, with what it printed."""
 
-from intervalcert.cli import main
+from intervalcert.cli.program import main
 
 __all__ = ["ran"]
 

@@ -16,7 +16,7 @@ os.environ["INTERVALCERT_RAISE_FAULTS"] = "1"  # a fault in an attempt is counte
 import pytest
 from hypothesis import HealthCheck, settings
 
-from intervalcert.backends import backend_names
+from intervalcert.backends.registry import backend_names
 
 settings.register_profile(
     "intervalcert",

@@ -12,10 +12,11 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from intervalcert.network import Network
-from intervalcert.rational import RationalMatrix, round_down
+from intervalcert.model.network import Network
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.numbers.rounding import round_down
 
-Rows = list[list[Fraction]]
+NumberTable = list[list[Fraction]]
 
 # -- numbers ---------------------------------------------------------------------------------------------------------
 
@@ -216,7 +217,7 @@ class MatrixSet:
     less: "MatrixSet | None" = None
 
     @property
-    def point(self) -> Rows:
+    def point(self) -> NumberTable:
         made = divided(to_rows(self.data), self.divisor.inner)
         made = made if self.grid is None else moved_to_grid(made, self.grid)
         return made if self.less is None else minus(made, self.less.point)
@@ -284,42 +285,42 @@ def networks(draw, most_layers=3, most_side=4):
 # -- plain exact arithmetic ------------------------------------------------------------------------------------------
 
 
-def to_rows(matrix: RationalMatrix) -> Rows:
+def to_rows(matrix: RationalMatrix) -> NumberTable:
     rows, columns = matrix.shape
     return [[matrix[i, j] for j in range(columns)] for i in range(rows)]
 
 
-def transposed(a: Rows) -> Rows:
+def transposed(a: NumberTable) -> NumberTable:
     return [list(column) for column in zip(*a, strict=True)]
 
 
-def product(a: Rows, b: Rows) -> Rows:
+def product(a: NumberTable, b: NumberTable) -> NumberTable:
     columns = transposed(b)
     return [[sum((x * y for x, y in zip(row, column, strict=True)), Fraction(0)) for column in columns] for row in a]
 
 
-def smaller_gram(a: Rows) -> Rows:
+def smaller_gram(a: NumberTable) -> NumberTable:
     return product(a, transposed(a)) if len(a) <= len(a[0]) else product(transposed(a), a)
 
 
-def minus(a: Rows, b: Rows) -> Rows:
+def minus(a: NumberTable, b: NumberTable) -> NumberTable:
     return [[x - y for x, y in zip(u, v, strict=True)] for u, v in zip(a, b, strict=True)]
 
 
-def divided(a: Rows, divisor: Fraction) -> Rows:
+def divided(a: NumberTable, divisor: Fraction) -> NumberTable:
     return [[x / divisor for x in row] for row in a]
 
 
-def moved_to_grid(a: Rows, bits: int) -> Rows:
+def moved_to_grid(a: NumberTable, bits: int) -> NumberTable:
     """Each entry to the nearest multiple of 2^-bits, ties upwards."""
     return [[((x * 2**bits + Fraction(1, 2)) // 1) / Fraction(2**bits) for x in row] for row in a]
 
 
-def sum_of_squares(a: Rows) -> Fraction:
+def sum_of_squares(a: NumberTable) -> Fraction:
     return sum((x * x for row in a for x in row), Fraction(0))
 
 
-def is_positive_semidefinite(a: Rows) -> bool:
+def is_positive_semidefinite(a: NumberTable) -> bool:
     """By symmetric elimination: no pivot is negative, and a zero pivot has a zero row."""
     rest = [list(row) for row in a]
     while rest:
@@ -332,7 +333,7 @@ def is_positive_semidefinite(a: Rows) -> bool:
     return True
 
 
-def at_least_the_norm(bound: Fraction, a: Rows) -> bool:
+def at_least_the_norm(bound: Fraction, a: NumberTable) -> bool:
     """Whether bound >= ||A||, decided exactly: bound²·I - A·Aᵀ has no negative eigenvalue."""
     gram = smaller_gram(a)
     return bound >= 0 and is_positive_semidefinite(
@@ -355,7 +356,7 @@ def is_dyadic(x: Fraction, bits: int) -> bool:
     return x.denominator & (x.denominator - 1) == 0 and odd.bit_length() <= bits
 
 
-def pieces(a: Rows, bits: int | None, count: int = 5) -> list[Rows]:
+def pieces(a: NumberTable, bits: int | None, count: int = 5) -> list[NumberTable]:
     """Matrices whose sum is `a`, all but the last with entries of `bits` bits: each can be subtracted exactly."""
     if bits is None:
         return [a]

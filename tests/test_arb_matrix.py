@@ -15,24 +15,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import (
-    matrix_sets,
-    minus,
-    product,
-    random_fraction,
-    smaller_gram,
-    sum_of_squares,
-    to_rows,
-    transposed,
-)
+from strategies import matrix_sets, minus, product, random_fraction, smaller_gram, sum_of_squares, to_rows, transposed
 from test_contract import System, check_inside
 
 from intervalcert.backends import arb
 from intervalcert.backends.arb import ArbBackend
 from intervalcert.backends.exact import ExactBackend
-from intervalcert.norms import norm_upper
-from intervalcert.protocol import Truth
-from intervalcert.rational import RationalMatrix, float_enclosure, sqrt_upper
+from intervalcert.backends.protocol import Truth
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.numbers.rounding import float_enclosure, sqrt_upper
+from intervalcert.proof.norms import norm_upper
 
 BACKEND = ArbBackend(64)
 
@@ -387,7 +379,7 @@ def test_sparse_matrices():
 @pytest.mark.parametrize("exponent", [-2000, -1075, -1060, -1021, -1000, 0, 999, 1024, 1026, 2000])
 def test_ends_are_the_floats_around(exponent):
     for x in (Fraction(sign, 3) * Fraction(2) ** exponent for sign in (1, -1)):
-        lower, upper = of([[x, 0 * x]]).ends()
+        lower, upper = of([[x, 0 * x]]).float_bounds()
         assert (lower[0, 0], upper[0, 0]) == float_enclosure(x, x)
         assert lower[0, 1] == upper[0, 1] == 0
 
@@ -396,7 +388,7 @@ def test_ends_are_the_floats_around(exponent):
 
 
 def test_norms_are_narrow():
-    """The growth of the error over many steps: `fallback` asks for 2^-20, and this is what the docstring promises."""
+    """The growth of the error over many steps: `escalation` asks for 2^-20, and this is what the docstring promises."""
     random = Random(5)
     weights = RationalMatrix.from_integers([[random.randint(-(2**24), 2**24) for _ in range(48)] for _ in range(48)])
     reference = norm_upper(ExactBackend(64).matrix(weights), ExactBackend(64), 11)[0].upper()

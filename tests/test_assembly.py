@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intervalcert import InputError, evaluate
-from intervalcert.backends import get_backend
-from intervalcert.deployed import as_deployed
-from intervalcert.formats import get_format
-from intervalcert.forward import Evaluator
-from intervalcert.loaders.assembly import Assembly
-from intervalcert.loaders.tensors import Tensor
-from intervalcert.rational import RationalMatrix
+from intervalcert.backends.registry import get_backend
+from intervalcert.io.models.assembly import Assembly
+from intervalcert.io.models.tensors import Tensor
+from intervalcert.model.evaluation import Evaluator
+from intervalcert.numbers.float_formats import get_format
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.verify.deployed import as_deployed
 
 BENDS = {
     "relu": lambda x: max(x, 0),
@@ -118,7 +118,7 @@ def test_a_list_of_steps_becomes_the_same_function(seed):
         measured = network.measured_in(space)
         for _ in range(4):
             x = [Fraction(random.randint(-20, 20), 8) for _ in range(width)]
-            low, high = logits(measured, x).ends()
+            low, high = logits(measured, x).float_bounds()
             expected = carried_out(steps, x)
             assert [Fraction(v) for v in low[:, 0]] == [Fraction(v) for v in high[:, 0]] == expected, (seed, steps)
 
@@ -184,7 +184,7 @@ def check_enclosure(network, steps):
     found = evaluator.before_activations(network.entered(column(x)))[-1]
     with mpmath.workprec(400):
         truth = [Fraction(int(mpmath.floor(value * 2**350)), 2**350) for value in high_precision(steps, x)]
-    low, high = (found - backend.matrix(column(truth))).scaled(110).ends()
+    low, high = (found - backend.matrix(column(truth))).ldexp(110).float_bounds()
     assert (low <= 2.0**-200).all()
     assert (high >= -(2.0**-200)).all()
     assert (high - low < 1).all()
@@ -319,7 +319,7 @@ def test_a_division_by_many_numbers_is_enclosed(count, kinds, place):
     for space in {"input", network.eps_space}:
         measured = network.measured_in(space)
         evaluator = Evaluator(measured, [Fraction(2**40)] * len(network.layers), get_backend("arb", 150))
-        low, high = evaluator.before_activations(measured.entered(column(x)))[-1].ends()
+        low, high = evaluator.before_activations(measured.entered(column(x)))[-1].float_bounds()
         for k, truth in enumerate(carried_out(steps, x)):
             assert Fraction(low[k, 0]) <= truth <= Fraction(high[k, 0])
             assert high[k, 0] - low[k, 0] <= 1e-12 * max(1, abs(truth))
@@ -340,7 +340,7 @@ def test_a_scaling_by_long_quotients_is_enclosed():
     for space in ("input", "normalised"):
         measured = network.measured_in(space)
         evaluator = Evaluator(measured, [Fraction(2**20)], get_backend("arb", 150))
-        low, high = evaluator.before_activations(measured.entered(column(x)))[-1].ends()
+        low, high = evaluator.before_activations(measured.entered(column(x)))[-1].float_bounds()
         for k in range(2):
             assert Fraction(low[k, 0]) <= truth[k] <= Fraction(high[k, 0])
             assert high[k, 0] - low[k, 0] < 1e-9

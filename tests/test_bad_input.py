@@ -25,8 +25,8 @@ import pytest
 from bounds_files import set_margin
 
 from intervalcert import InputError, Network, compute_bounds, load_bounds, load_model, save_bounds
-from intervalcert.batch import read_labels, read_outputs
-from intervalcert.cli import main
+from intervalcert.cli.program import main
+from intervalcert.execution.streaming import read_labels, read_outputs
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -852,12 +852,12 @@ def test_usage_is_refused_with_2_and_nothing_is_written(folder, argv, phrases):
     ],
 )
 def test_an_unknown_ending_is_refused_before_anything_is_computed(folder, monkeypatch, argv):
-    monkeypatch.setattr("intervalcert.api.bulk_certifier", lambda *_: pytest.fail("it was computed first"))
+    monkeypatch.setattr("intervalcert.api.vectorised_certifier", lambda *_: pytest.fail("it was computed first"))
     folder.refuses(*argv, code=2)
 
 
 def test_iterations_are_refused_before_anything_is_computed(folder, monkeypatch):
-    monkeypatch.setattr("intervalcert.layerwise.Guess", lambda *_: pytest.fail("it was computed first"))
+    monkeypatch.setattr("intervalcert.bounds.norm_bounds.Guess", lambda *_: pytest.fail("it was computed first"))
     folder.refuses("bounds", "model.txt", "--iterations", "41", code=2)
 
 
@@ -1025,7 +1025,8 @@ def test_numbers_at_the_limit_do_not_take_long(folder, bounds_text, exact):
 
 def test_a_margin_at_the_limit_can_be_used(folder, bounds_text):
     """A bounds file that is accepted must be usable in reasonable time."""
-    from intervalcert.rational import decimal_upper, parse_rational
+    from intervalcert.numbers.parsing import parse_rational
+    from intervalcert.numbers.text import decimal_upper
 
     data = json.loads(bounds_text)
     exact = "1*2^-20000"
@@ -1070,8 +1071,8 @@ def limited(folder, megabytes, *argv):
     """Runs the command line in a process that may not take more than so much address space; its peak is returned."""
     program = """
         import resource, sys
-        from intervalcert.cli import main
-        import intervalcert.api, intervalcert.report
+        from intervalcert.cli.program import main
+        import intervalcert.api, intervalcert.report.text
         limit = int(sys.argv[1]) * 2**20
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

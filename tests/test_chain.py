@@ -14,15 +14,17 @@ from hypothesis import strategies as st
 from strategies import at_least_the_norm, is_positive_semidefinite, minus, product, to_rows, transposed
 
 from intervalcert import InputError, Network, audit, compute_bounds, load_bounds, save_bounds
-from intervalcert.activations import activation
-from intervalcert.backends import backend_names, get_backend, ladder
 from intervalcert.backends.float64 import Float64Matrix
-from intervalcert.chain import chain_bounds, distances_squared, guess_chain, tuned_multipliers
+from intervalcert.backends.registry import backend_names, get_backend, precision_ladder
+from intervalcert.bounds.margin_bounds import NO_CHAIN, MarginPlan, chain_margins, margins_by, network_bounds
+from intervalcert.bounds.norm_bounds import Plan
 from intervalcert.errors import UndecidedError, UsageError
-from intervalcert.layerwise import Plan
-from intervalcert.lipschitz import NO_CHAIN, MarginPlan, chain_margins, margins_by, network_bounds
-from intervalcert.network import Layer
-from intervalcert.rational import RationalMatrix, decimal_upper, format_exact, sqrt_upper
+from intervalcert.model.activations import activation
+from intervalcert.model.layers import Layer
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.numbers.rounding import sqrt_upper
+from intervalcert.numbers.text import decimal_upper, format_exact
+from intervalcert.search.chain import chain_bounds, distances_squared, guess_chain, tuned_multipliers
 
 EXACT = get_backend("exact")
 
@@ -51,7 +53,7 @@ def gradients(network, x):
         if layer.activation is not None:
             if 0 in z:
                 return None
-            leak = layer.activation.hinges.slope
+            leak = layer.activation.piecewise_linear.slope
             slopes = [Fraction(1) if v > 0 else leak for v in z]
         before = jacobian
         columns = range(len(x))
@@ -244,7 +246,7 @@ def test_a_zero_layer_makes_every_margin_zero():
     network = Network.from_arrays([np.ones((3, 2)), np.zeros((3, 3)), np.ones((2, 3))])
     assert guess_chain(network) is None
     for margins, said in (("product", ()), ("chain", (NO_CHAIN,)), ("best", (NO_CHAIN,))):
-        assert compute_bounds(network, "float64", margins=margins).margins.refused == said, "a fallback is said"
+        assert compute_bounds(network, "float64", margins=margins).margins.skipped_because == said, "a fallback is said"
     for method in ("chain", "best"):
         assert compute_bounds(network, "float64", margins=method).margins.matrix == ((0, 0), (0, 0))
 
@@ -254,7 +256,7 @@ def test_layers_without_full_rank(rank):
     rng = np.random.default_rng(rank)
     low = rng.standard_normal((6, rank)) @ rng.standard_normal((rank, 6))
     network = Network.from_arrays([low, rng.standard_normal((6, 6)), rng.standard_normal((3, 6))])
-    found = chain_margins(network, ladder("float64"))
+    found = chain_margins(network, precision_ladder("float64"))
     assert steeper_than(network, found.matrix, some_points(network, rank)) == []
 
 
@@ -281,7 +283,10 @@ def test_a_wrong_guess_proves_nothing(monkeypatch, routine, broken):
         for name in ("exact", "arb", "float64"):
             with pytest.raises(UndecidedError):
                 chain_bounds(network, guess, get_backend(name))
-    assert margins_by(MarginPlan("best"), network, product.layers, ladder("exact")).matrix == product.margins.matrix
+    assert (
+        margins_by(MarginPlan("best"), network, product.layers, precision_ladder("exact")).matrix
+        == product.margins.matrix
+    )
 
 
 @pytest.mark.parametrize(
@@ -368,7 +373,7 @@ def test_wide_and_narrow_layers(widths):
 def test_narrow_layers_have_a_chain():
     """Few neurons are nothing special."""
     networks = [drawn(seed, (5, width, 3)) for seed in range(10) for width in (1, 2, 3)]
-    assert [shape_of(x) for x in networks if chain_margins(x, ladder("float64")) is None] == []
+    assert [shape_of(x) for x in networks if chain_margins(x, precision_ladder("float64")) is None] == []
 
 
 def shape_of(network):
@@ -397,7 +402,7 @@ def test_sigma_is_at_least_the_norm(seed, between):
     """sigma·I - S has no negative eigenvalue, decided exactly; and a hundredth less has one."""
     network = drawn(seed, (3, 4, 5, 3), between=between)
     chain = guess_chain(network)
-    found = chain_margins(network, ladder("float64"))
+    found = chain_margins(network, precision_ladder("float64"))
     assert len(found.sigmas) == 2
     for sigma, s in zip(found.sigmas, inner_matrices(network, chain), strict=True):
         for part, expected in ((Fraction(1), True), (Fraction(99, 100), False)):
@@ -687,7 +692,7 @@ def test_rows_near_each_other_and_equal_ones_keep_sharp_margins(name):
     for method in ("product", "chain"):
         exact = compute_bounds(network, "exact", margins=method).margins
         found = network_bounds(network, (get_backend(name), EXACT), [Plan("cholesky")] * 2, margins=MarginPlan(method))
-        assert found.margins.refused == (), "no other number system was needed"
+        assert found.margins.skipped_because == (), "no other number system was needed"
         assert found.margins.matrix[0][1] == 0
         for i, j in pairs_of(network):
             assert exact.matrix[i][j] <= found.margins.matrix[i][j] <= exact.matrix[i][j] * (1 + Fraction(1, 2**20))
@@ -697,7 +702,7 @@ def test_a_metric_too_wild_for_floats_is_given_up_at_once(monkeypatch):
     """Then differences by themselves do not help, and half a million of them would take minutes."""
     weights = RationalMatrix.from_floats(np.random.default_rng(1).standard_normal((30, 4)))
     backend, looks = get_backend("float64"), []
-    wild = backend.matrix(RationalMatrix.from_floats(np.eye(4))).times(backend.hull(Fraction(1), Fraction(2)))
+    wild = backend.matrix(RationalMatrix.from_floats(np.eye(4))).scalar_mul(backend.hull(Fraction(1), Fraction(2)))
     right = Float64Matrix.distances_squared
     monkeypatch.setattr(Float64Matrix, "distances_squared", lambda *given: looks.append(1) or right(*given))
     found = distances_squared(weights, wild, backend)

@@ -13,13 +13,14 @@ from compare.controls import BOUND_CONTROLS, GRADIENT_CONTROLS, VERDICT_CONTROLS
 from compare.corpus import MODELS, corpus, small_model
 from compare.harness import Asked, Setting, store
 from compare.ordinary import clusters, logits, trained
-from intervalcert import Network, compute_bounds, local
-from intervalcert.backends import get_backend
-from intervalcert.batch import read_outputs
-from intervalcert.ellipsoids import Sector
-from intervalcert.layerwise import Plan
-from intervalcert.lipschitz import MarginPlan, network_bounds
-from intervalcert.rational import RationalMatrix
+from intervalcert import Network, compute_bounds
+from intervalcert.backends.registry import get_backend
+from intervalcert.bounds.margin_bounds import MarginPlan, network_bounds
+from intervalcert.bounds.norm_bounds import Plan
+from intervalcert.execution.streaming import read_outputs
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.proof.ellipsoids import Sector
+from intervalcert.verify import local
 
 SHARED = Path(__file__).resolve().parents[1].parent / "shared"
 
@@ -128,7 +129,7 @@ def test_a_false_local_certificate_is_caught_by_the_attack(short, monkeypatch):
     honest = local.sector_around
     monkeypatch.setattr(local, "sector_around", thin)
     monkeypatch.setattr(local, "holds_sector", lambda *_: True)
-    monkeypatch.setattr(local._Floats, "_most_promising", lambda _: np.inf)
+    monkeypatch.setattr(local._Floats, "_largest_ratio", lambda _: np.inf)
     assert attack.run(short).violations
 
 

@@ -11,7 +11,7 @@ from compare.corpus import seed_networks
 from compare.harness import Outcome, Setting, store
 from compare.unsound import BOUNDS, GUARDED, NORMS, TIES, certified, exact_logits, run
 from intervalcert import Network
-from intervalcert.rational import parse_rational
+from intervalcert.numbers.parsing import parse_rational
 
 
 @pytest.fixture(scope="module")

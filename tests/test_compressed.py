@@ -9,20 +9,12 @@ import tempfile
 import numpy as np
 import pytest
 
-from intervalcert import (
-    InputError,
-    UsageError,
-    compute_bounds,
-    files,
-    load_bounds,
-    load_model,
-    loaders,
-    save_bounds,
-    save_model,
-)
-from intervalcert.batch import read_labels, read_outputs
-from intervalcert.loaders import npz_model
-from intervalcert.tables import open_rows
+from intervalcert import InputError, UsageError, compute_bounds, load_bounds, load_model, save_bounds, save_model
+from intervalcert.execution.streaming import read_labels, read_outputs
+from intervalcert.io import files
+from intervalcert.io import models as loaders
+from intervalcert.io.models import npz_model
+from intervalcert.io.tables import open_rows
 from tests.commands import ran
 from tests.test_model_files import FIXTURES, MLP, fixture, write_npz
 
@@ -97,7 +89,7 @@ def test_tables_labels_and_bounds(tmp_path, capsys):
 
 def test_a_table_may_be_left_before_its_end(tmp_path, monkeypatch):
     """What was unpacked is cleared away all the same (see the fixture)."""
-    monkeypatch.setattr("intervalcert.tables.numpy_rows.CHUNK_CELLS", 3)
+    monkeypatch.setattr("intervalcert.io.tables.numpy_rows.CHUNK_CELLS", 3)
     np.save(tmp_path / "y.npy", np.eye(3))
     path = packed(tmp_path / "y.npy", tmp_path)
     open_rows(path, 3)

@@ -45,12 +45,13 @@ from strategies import (
     to_rows,
 )
 
-from intervalcert.backends import backend_names, get_backend, ladder
 from intervalcert.backends.float64 import Float64Matrix
 from intervalcert.backends.generic import GenericMatrix
+from intervalcert.backends.protocol import Truth, is_wider
+from intervalcert.backends.registry import backend_names, get_backend, precision_ladder
 from intervalcert.errors import UnboundedError
-from intervalcert.protocol import Truth, is_wider
-from intervalcert.rational import RationalMatrix, round_down, round_up, sqrt_upper
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.numbers.rounding import round_down, round_up, sqrt_upper
 
 PRECISIONS = (16, 64)  # the coarsest that is allowed, where everything rounds; and the default
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
@@ -339,7 +340,7 @@ def test_the_check_notices_rounding_that_is_left_out(backends):
 class _Inward(GenericMatrix):
     """Ends that are the nearest floats, not those around."""
 
-    def ends(self):
+    def float_bounds(self):
         rows = [[(float(x.lower()), float(x.upper())) for x in row] for row in self.rows]
         return np.array(rows)[..., 0], np.array(rows)[..., 1]
 
@@ -350,8 +351,8 @@ def test_the_check_notices_ends_that_round_inward(backends):
         # Where enclosures are wider than a float's last bit, rounding them to the nearest float loses nothing.
         if (backend.working_bits or 64) > 60:
             rows = GenericMatrix.of(backend, RationalMatrix.from_fractions(some)).rows
-            assert missed(_Inward(backend, rows).ends(), some)
-            assert not missed(GenericMatrix(backend, rows).ends(), some)
+            assert missed(_Inward(backend, rows).float_bounds(), some)
+            assert not missed(GenericMatrix(backend, rows).float_bounds(), some)
 
 
 def test_the_check_notices_what_float64_forgets():
@@ -361,7 +362,7 @@ def test_the_check_notices_what_float64_forgets():
     made, weight = system.of([[full]]), np.array([float(full)])
     careless = Float64Matrix(made.centre * weight[:, None] * weight, made.exponent, 0.0)
     assert outside(system, careless, weigh([[full]], weight, weight))
-    assert not outside(system, made.weighted(weight, weight), weigh([[full]], weight, weight))
+    assert not outside(system, made.diag_scaled(weight, weight), weigh([[full]], weight, weight))
 
     wide = system.of([[Fraction(1)]]).divided(system.backend.hull(Fraction(1, 2), Fraction(2)))
     two = [[Fraction(2)]]
@@ -370,8 +371,8 @@ def test_the_check_notices_what_float64_forgets():
     assert not outside(system, wide.positive_part(), two)
 
     one = system.of([[Fraction(1)]])
-    assert outside(system, one.within(Fraction(1, 8)) @ wide, two)
-    assert not outside(system, one.within(Fraction(1)) @ wide, two)
+    assert outside(system, one.with_norm_bound(Fraction(1, 8)) @ wide, two)
+    assert not outside(system, one.with_norm_bound(Fraction(1)) @ wide, two)
 
 
 # -- matrices: the operations ----------------------------------------------------------------------------------------
@@ -396,7 +397,7 @@ def test_sum(systems, sets):
 @given(a=matrix_sets(), factor=segments())
 def test_multiples(systems, a, factor):
     for system, point in pairs(systems, factor.points):
-        found = a.on(system).times(factor.on(system.backend, point))
+        found = a.on(system).scalar_mul(factor.on(system.backend, point))
         expected = [[x * point for x in row] for row in a.point]
         check_inside(system, found, expected, "times", a=a, factor=factor, point=point)
 
@@ -409,7 +410,7 @@ def test_every_entry_has_a_factor_of_its_own(systems, wide):
     for system in systems:
         if system.of_points or (wide > 2 and system.backend.name not in large):
             continue
-        made = system.of([[Fraction(1)] * wide] * wide).times(system.backend.hull(*ends))
+        made = system.of([[Fraction(1)] * wide] * wide).scalar_mul(system.backend.hull(*ends))
         signs = [[Fraction((-1) ** (i + j)) for j in range(wide)] for i in range(wide)]
         scaled = [[ends[i % 2]] * wide for i in range(wide)]
         check_inside(system, made, scaled, "times", wide=wide)
@@ -435,7 +436,7 @@ def transpose(rows):
 def test_multiples_of_points_are_tight(systems, data, factor):
     exact = sum_of_squares(to_rows(data)) * factor**2
     for system in systems:
-        found = system.matrix(data).times(system.backend.scalar(factor)).frobenius_squared()
+        found = system.matrix(data).scalar_mul(system.backend.scalar(factor)).frobenius_squared()
         allowed = 0 if system.of_points else exact * Fraction(2) ** (10 - system.backend.working_bits)
         assert found.upper() - found.lower() <= allowed, explain("a wide multiple", data=data, factor=factor)
 
@@ -484,9 +485,9 @@ def test_scaling_by_a_power_of_two(systems, a, exponent):
     factor = Fraction(2) ** exponent
     for system in systems:
         made = a.on(system)
-        found = made.scaled(exponent)
+        found = made.ldexp(exponent)
         check_inside(system, found, [[x * factor for x in row] for row in a.point], "scaled", a=a, exponent=exponent)
-        squares, again = made.frobenius_squared(), found.scaled(-exponent).frobenius_squared()
+        squares, again = made.frobenius_squared(), found.ldexp(-exponent).frobenius_squared()
         slack = 0 if system.of_points else (squares.upper() + abs(squares.lower())) / 2**20
         least = max(squares.lower(), Fraction(0))  # no square is below zero, wherever an end sticks out to
         assert squares.lower() - slack <= again.lower() <= least, explain("not the same", a=a)
@@ -544,7 +545,7 @@ def test_sum_of_squares(systems, a):
 def test_squares_of_sets_around_zero(systems, x):
     """Of one entry, and of two that vary together: of all points, and of both ends the larger one counts."""
     for system, point in pairs(systems, x.points):
-        made = system.of([[Fraction(1), Fraction(-1, 2)]]).times(x.on(system.backend, point))
+        made = system.of([[Fraction(1), Fraction(-1, 2)]]).scalar_mul(x.on(system.backend, point))
         check_scalar(system.backend, made.frobenius_squared(), point**2 * Fraction(5, 4), "squares", x=x, point=point)
         single = made.block(np.array([0]), np.array([0]))
         check_scalar(system.backend, single.frobenius_squared(), point**2, "a square", x=x, point=point)
@@ -609,7 +610,7 @@ def test_what_is_done_with_vectors(systems, a, factor, seed, bits):
         backend = system.backend
         made, operands = a.on(system).distances_squared(), {"a": a, "factor": factor}
         scaled = [x * point for x in squares]
-        multiple = made.times(factor.on(backend, point))
+        multiple = made.scalar_mul(factor.on(backend, point))
         check_vector(system, multiple, scaled, "times", **operands)
         roots = [sqrt_upper(x, backend.prec) for x in squares]
         found = made.roots(backend)
@@ -640,7 +641,7 @@ def test_equal_rows_have_no_distance(systems):
             system.matrix(data).distances_squared(),
             system.matrix(data).distances_squared(system.matrix(metric)),
         ):
-            for vector in (found, found.times(backend.scalar(Fraction(7))).roots(backend)):
+            for vector in (found, found.scalar_mul(backend.scalar(Fraction(7))).roots(backend)):
                 assert [vector[k].upper() for k in (0, 3, 4)] == [0, 0, 0]
                 assert vector[1].lower() > 0
                 assert list(vector.blunt(20)) == []
@@ -695,7 +696,7 @@ def test_weights(systems, a, seed):
     left, right = (weights(random, side, 60) for side in a.data.shape)
     for system in systems:
         expected = weigh(a.point, left, right)
-        check_inside(system, a.on(system).weighted(left, right), expected, "weighted", a=a, left=left, right=right)
+        check_inside(system, a.on(system).diag_scaled(left, right), expected, "weighted", a=a, left=left, right=right)
 
 
 EXTREMES = [0.0, 5e-324, -(2.0**-1030), 1e-308, -1e-160, 1.0, 3e160, -1e308, 1.7e308]
@@ -705,7 +706,7 @@ def check_weights_or_unbounded(systems, a, left, right):
     left, right = np.array(left), np.array(right)
     for system in systems:
         try:
-            found = a.on(system).weighted(left, right)
+            found = a.on(system).diag_scaled(left, right)
         except UnboundedError:
             assert system.backend.name == "float64"
             assert not system.generic
@@ -748,7 +749,7 @@ def test_weighted_points_are_tight(systems, data, seed):
     rows = to_rows(data)
     most = sum_of_squares(rows) * Fraction(max(map(abs, left))) ** 2 * Fraction(max(map(abs, right))) ** 2
     for system in systems:
-        found = system.matrix(data).weighted(left, right).frobenius_squared()
+        found = system.matrix(data).diag_scaled(left, right).frobenius_squared()
         allowed = 0 if system.of_points else most * Fraction(2) ** (10 - system.backend.working_bits)
         allowed += sum_of_squares(rows) / 2**200  # a weight of zero leaves what underflow might have been
         assert found.upper() - found.lower() <= allowed, explain("a wide result", data=data, left=left, right=right)
@@ -804,7 +805,7 @@ def missed(ends, rows):
 @given(a=matrix_sets())
 def test_ends(systems, a):
     for system in systems:
-        assert not missed(a.on(system).ends(), a.point), explain(f"ends on {system}", a=a, point=a.point)
+        assert not missed(a.on(system).float_bounds(), a.point), explain(f"ends on {system}", a=a, point=a.point)
 
 
 @given(sets=shapes().flatmap(lambda shape: st.tuples(matrix_sets(shape), matrix_sets(shape))), seed=seeds())
@@ -816,10 +817,10 @@ def test_ends_of_results(systems, sets, seed):
     for system in systems:
         first, second = a.on(system), b.on(system)
         apart = minus(a.point, b.point)
-        assert not missed((first - second).ends(), apart), explain(f"ends of - on {system}", a=a, b=b)
-        found = (first - second).weighted(left, right).ends()
+        assert not missed((first - second).float_bounds(), apart), explain(f"ends of - on {system}", a=a, b=b)
+        found = (first - second).diag_scaled(left, right).float_bounds()
         assert not missed(found, weigh(apart, left, right)), explain(f"ends of weighted on {system}", a=a, b=b)
-        found = (first - second).positive_part().ends()
+        found = (first - second).positive_part().float_bounds()
         assert not missed(found, positive_part(apart)), explain(f"ends of positive_part on {system}", a=a, b=b)
 
 
@@ -828,7 +829,7 @@ def test_ends_of_points_are_tight(systems, data):
     """As near as floats and the arithmetic's bits allow, next to the largest entry."""
     size = max(abs(x) for row in to_rows(data) for x in row)
     for system in systems:
-        lower, upper = system.matrix(data).ends()
+        lower, upper = system.matrix(data).float_bounds()
         bits = min(system.backend.working_bits or 53, 53)
         allowed = size * Fraction(2) ** (6 - bits) + Fraction(2) ** -1070
         assert Fraction(float((upper - lower).max())) <= allowed, explain(f"wide ends on {system}", data=data)
@@ -839,11 +840,11 @@ def test_what_ends_gives_is_not_the_set_itself(systems):
     rows = [[Fraction(1), Fraction(-2)]]
     for system in systems:
         made = system.of(rows)
-        for end in made.ends():
+        for end in made.float_bounds():
             if end.flags.writeable:
                 end[:] = 7
         check_inside(system, made, rows, "after writing to its ends")
-        assert not missed(made.ends(), rows)
+        assert not missed(made.float_bounds(), rows)
 
 
 @given(
@@ -857,7 +858,7 @@ def test_what_is_known_of_a_norm_changes_no_answer(systems, sets):
     norm = sqrt_upper(sum_of_squares(a.point), 64)
     expected = product(a.point, b.point)
     for system in systems:
-        first, second = a.on(system).within(norm), b.on(system)
+        first, second = a.on(system).with_norm_bound(norm), b.on(system)
         check_inside(system, first, a.point, "within", a=a)
         check_inside(system, first @ second, expected, "within, @", a=a, b=b)
         check_inside(system, (second.transposed() @ first.transposed()).transposed(), expected, "transposed", a=a, b=b)
@@ -925,7 +926,7 @@ def test_native_and_generic_matrices_agree(backends, sets, c):
         a, b = (item.on(system) for item in sets)
         weight = [np.resize([0.75, -3.1, 0.0], side) for side in a.shape]
         some = [a, a - b, a.gram(), a.gram() @ b.gram(), a.divided(c.on(system.backend, c.inner))]
-        some += [(a - b).positive_part(), a.weighted(*weight)]
+        some += [(a - b).positive_part(), a.diag_scaled(*weight)]
         for made in some:
             yield made.shape, made.frobenius_squared()
             every = np.arange(made.shape[1])
@@ -940,7 +941,7 @@ def test_native_and_generic_matrices_agree(backends, sets, c):
             assert common, explain(f"apart on {backend}", native=x, generic=y, sets=sets, divisor=c)
             if backend.working_bits is None:
                 assert x.lower() == y.lower(), explain("unequal points", native=x, generic=y, sets=sets, divisor=c)
-        both = [(sets[0].on(system) - sets[1].on(system)).ends() for system in (native, generic)]
+        both = [(sets[0].on(system) - sets[1].on(system)).float_bounds() for system in (native, generic)]
         (lower, upper), (low, high) = both
         assert (np.maximum(lower, low) <= np.minimum(upper, high)).all(), explain("ends apart", sets=sets)
         if backend.working_bits is None:
@@ -981,10 +982,10 @@ def test_refined_keeps_the_grid_and_doubles_the_bits(backends):
 
 def test_a_ladder_ends_in_points(backend_name):
     """Whatever is asked last is never undecided."""
-    rungs = ladder(backend_name, 32)
-    assert rungs[0] == get_backend(backend_name, 32)
-    assert {rung.prec for rung in rungs} == {32}
-    assert [rung.working_bits is None for rung in rungs] == [False] * (len(rungs) - 1) + [True]
+    ladder = precision_ladder(backend_name, 32)
+    assert ladder[0] == get_backend(backend_name, 32)
+    assert {rung.prec for rung in ladder} == {32}
+    assert [rung.working_bits is None for rung in ladder] == [False] * (len(ladder) - 1) + [True]
 
 
 def test_a_backend_cannot_be_changed(backends):
@@ -1024,7 +1025,10 @@ def test_results_do_not_depend_on_process_wide_precision(systems, x, y, a, b, bi
         first, second = a.on(system), b.on(system)
         scalars = [operation(left, right) for operation in OPERATIONS.values()]
         made = [first - second, first.gram(), second.gram() @ first, first.divided(right)]
-        made += [second.block(np.array([1]), np.array([2, 0])), second.weighted(np.array([0.3, -7]), np.full(3, 1e-9))]
+        made += [
+            second.block(np.array([1]), np.array([2, 0])),
+            second.diag_scaled(np.array([0.3, -7]), np.full(3, 1e-9)),
+        ]
         made.append((first - second).positive_part())
         if system.rounds:
             moved, error = first.rounded(backend.prec)
@@ -1032,7 +1036,7 @@ def test_results_do_not_depend_on_process_wide_precision(systems, x, y, a, b, bi
             scalars.append(error)
         scalars += [matrix.frobenius_squared() for matrix in made]
         answers = [left.less(right), right.less(left), *(matrix.is_zero() for matrix in made)]
-        answers += [end.tolist() for matrix in made for end in matrix.ends()]
+        answers += [end.tolist() for matrix in made for end in matrix.float_bounds()]
         return [(scalar.lower(), scalar.upper()) for scalar in scalars], answers
 
     for system in systems:

@@ -23,28 +23,29 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from intervalcert import Bounds, Network, SoundnessError, api, certify, compute_bounds, load_bounds, save_bounds
-from intervalcert import certifier as certifier_module
-from intervalcert import norms as norms_module
-from intervalcert.activations import ACTIVATIONS
 from intervalcert.backends import generic as generic_module
-from intervalcert.backends import get_backend, ladder
 from intervalcert.backends.arb import ArbBackend, ArbMatrix, ArbScalar
 from intervalcert.backends.exact import ExactBackend, ExactMatrix, ExactScalar
 from intervalcert.backends.float64 import Float64Backend, Float64Matrix, Float64Scalar
 from intervalcert.backends.generic import GenericMatrix
-from intervalcert.certifier import Certifier, Verdict
+from intervalcert.backends.protocol import Truth
+from intervalcert.backends.registry import get_backend, precision_ladder
+from intervalcert.bounds.margin_bounds import MarginMethod, MarginPlan, NetworkBounds, network_bounds
+from intervalcert.bounds.norm_bounds import Plan, layer_bound
 from intervalcert.errors import InconclusiveError
-from intervalcert.layerwise import Plan, layer_bound
-from intervalcert.lipschitz import MarginMethod, MarginPlan, NetworkBounds, network_bounds
-from intervalcert.norms import norm_upper
-from intervalcert.protocol import Truth
-from intervalcert.rational import RationalMatrix, RationalVector, round_down, sqrt_lower, sqrt_upper
+from intervalcert.model.activations import ACTIVATIONS
+from intervalcert.numbers.matrices import RationalMatrix, RationalVector
+from intervalcert.numbers.rounding import round_down, sqrt_lower, sqrt_upper
+from intervalcert.proof import decision as certifier_module
+from intervalcert.proof import norms as norms_module
+from intervalcert.proof.decision import Certifier, Verdict
+from intervalcert.proof.norms import norm_upper
 
 INTERVALS = ("arb", "float64", "mpmath")
 LADDERS = ("arb", "exact", "float64", "mpmath")
 PRECISIONS = (16, 24, 64, 128)
 
-Rows = list[list[Fraction]]
+NumberTable = list[list[Fraction]]
 
 
 def deterministic(examples: int) -> settings:
@@ -84,7 +85,7 @@ def matrices(draw: st.DrawFn, rows: int, columns: int) -> RationalMatrix:
     entry = ENTRIES[draw(st.sampled_from(sorted(ENTRIES)))]
     content = draw(st.sampled_from(SHAPES_OF_CONTENT))
 
-    def block(height: int, width: int) -> Rows:
+    def block(height: int, width: int) -> NumberTable:
         return [[draw(entry) for _ in range(width)] for _ in range(height)]
 
     if content == "zero":
@@ -112,7 +113,7 @@ def networks(draw: st.DrawFn, max_layers: int = 3, max_width: int = 4) -> Networ
     return Network.of([draw(matrices(widths[i + 1], widths[i])) for i in range(count)])
 
 
-def entries(matrix: RationalMatrix) -> Rows:
+def entries(matrix: RationalMatrix) -> NumberTable:
     rows, columns = matrix.shape
     return [[matrix[i, j] for j in range(columns)] for i in range(rows)]
 
@@ -125,7 +126,7 @@ def shown(network: Network) -> str:
 
 
 def law_violations(
-    network: Network, rungs: Sequence[Any], iterations: int | str, margins: MarginMethod = "product"
+    network: Network, ladder: Sequence[Any], iterations: int | str, margins: MarginMethod = "product"
 ) -> list[str] | None:
     """What these rungs claim beyond the exact run of the same precision and steps. None if they claim nothing.
 
@@ -133,12 +134,12 @@ def law_violations(
     """
     plans = [Plan("gram", iterations)] * len(network.layers)
     try:
-        found = network_bounds(network, rungs, plans, margins=MarginPlan(margins))
+        found = network_bounds(network, ladder, plans, margins=MarginPlan(margins))
     except InconclusiveError:
         return None
     except SoundnessError as error:
         return [f"{shown(network)}: {error}"]
-    return beyond_exact(network, found, rungs[0].prec, margins)
+    return beyond_exact(network, found, ladder[0].prec, margins)
 
 
 def beyond_exact(
@@ -165,7 +166,7 @@ def beyond_exact(
 
 def chosen_rungs(name: str, prec: int, which: str) -> tuple[Any, ...]:
     """`alone`: the number system without fallback, so that its own arithmetic is what is checked."""
-    whole = ladder(name, prec)
+    whole = precision_ladder(name, prec)
     return {"alone": whole[:1], "refined": whole[1:2], "ladder": whole}[which]
 
 
@@ -188,8 +189,8 @@ def test_every_interval_bound_is_at_least_the_exact_one(
 @given(network=networks(), prec=st.sampled_from(PRECISIONS))
 @deterministic(40)
 def test_auto_is_at_least_exact_with_as_many_steps(name: str, network: Network, prec: int) -> None:
-    assert law_violations(network, ladder(name, prec), "auto") == []
-    assert law_violations(network, ladder(name, prec), "auto", "best") == []
+    assert law_violations(network, precision_ladder(name, prec), "auto") == []
+    assert law_violations(network, precision_ladder(name, prec), "auto", "best") == []
 
 
 @pytest.mark.parametrize("name", INTERVALS)
@@ -246,7 +247,7 @@ def test_intervals_answer_by_themselves(name: str) -> None:
         bounds = compute_bounds(network, name, 6)
         for part in (*bounds.layers, bounds.margins):
             assert part.computed_by.startswith(name), (shown(network), part)
-            assert part.refused == (), (shown(network), part)
+            assert part.skipped_because == (), (shown(network), part)
 
 
 @pytest.mark.parametrize("name", INTERVALS)
@@ -263,7 +264,7 @@ def test_a_zero_layer_has_the_norm_zero(name: str) -> None:
 # -- the truth: an oracle that knows nothing of the package ----------------------------------------------------------
 
 
-def pivots(symmetric: Rows) -> Iterator[Fraction | None]:
+def pivots(symmetric: NumberTable) -> Iterator[Fraction | None]:
     """Of exact symmetric elimination; None where a zero pivot stands in a row that is not zero (then: indefinite)."""
     a = [list(row) for row in symmetric]
     n = len(a)
@@ -278,7 +279,7 @@ def pivots(symmetric: Rows) -> Iterator[Fraction | None]:
                 a[i][j] -= factor * a[k][j]
 
 
-def shifted_gram(matrix: RationalMatrix, bound: Fraction) -> Rows:
+def shifted_gram(matrix: RationalMatrix, bound: Fraction) -> NumberTable:
     """bound²·I - M·Mᵀ (or MᵀM, on the smaller side): semidefinite iff bound >= ||M||, definite iff bound > ||M||."""
     rows = entries(matrix)
     if len(rows) > len(rows[0]):
@@ -297,16 +298,16 @@ def is_above_norm(bound: Fraction, matrix: RationalMatrix) -> bool:
     return all(pivot is not None and pivot > 0 for pivot in pivots(shifted_gram(matrix, bound)))
 
 
-def untrue_bounds(network: Network, rungs: Sequence[Any], iterations: int | str) -> list[str]:
+def untrue_bounds(network: Network, ladder: Sequence[Any], iterations: int | str) -> list[str]:
     """Bounds that are false, whatever any backend says. Margins by the product of the norms: it can be told exactly."""
     plans = [Plan("gram", iterations)] * len(network.layers)
     try:
-        found = network_bounds(network, rungs, plans, margins=MarginPlan("product"))
+        found = network_bounds(network, ladder, plans, margins=MarginPlan("product"))
     except SoundnessError as error:
         return [f"{shown(network)}: {error}"]
     wrong = []
     for index, (layer, bound) in enumerate(zip(network.layers, found.layers, strict=True)):
-        where = f"layer {index} of {shown(network)}, {iterations} steps, {rungs[0].prec} bits"
+        where = f"layer {index} of {shown(network)}, {iterations} steps, {ladder[0].prec} bits"
         if not is_at_least_norm(bound.upper, layer.weights):
             wrong.append(f"{where}: {bound.upper} is below the norm")
         if is_above_norm(bound.lower, layer.weights):
@@ -342,7 +343,7 @@ def test_the_oracle_tells_norms_apart() -> None:
 )
 @deterministic(80)
 def test_bounds_are_true(name: str, network: Network, prec: int, iterations: int | str) -> None:
-    assert untrue_bounds(network, ladder(name, prec), iterations) == []
+    assert untrue_bounds(network, precision_ladder(name, prec), iterations) == []
 
 
 @pytest.mark.parametrize("name", LADDERS)
@@ -353,7 +354,7 @@ def test_bounds_are_true(name: str, network: Network, prec: int, iterations: int
 @deterministic(60)
 def test_bounds_are_as_tight_as_promised(name: str, weights: RationalMatrix, iterations: int) -> None:
     """At most rank^(1/2^(n+1)) too large. Not about soundness: the float root and the 2^-40 only loosen the claim."""
-    bound = layer_bound(weights, ladder(name), Plan("gram", iterations))
+    bound = layer_bound(weights, precision_ladder(name), Plan("gram", iterations))
     excess = Fraction(min(weights.shape) ** (1 / 2 ** (iterations + 1))) * (1 + Fraction(1, 2**40))
     assert not is_above_norm(bound.upper / excess, weights), (entries(weights), bound)
 
@@ -363,7 +364,7 @@ def test_bounds_are_as_tight_as_promised(name: str, weights: RationalMatrix, ite
 @deterministic(40)
 def test_float_svd_agrees_roughly(name: str, weights: RationalMatrix) -> None:
     """A sanity check with slack, for people who distrust oracles; soundness is checked exactly above."""
-    bound = layer_bound(weights, ladder(name), Plan("gram", 12))
+    bound = layer_bound(weights, precision_ladder(name), Plan("gram", 12))
     largest = max(abs(x) for row in entries(weights) for x in row) or Fraction(1)
     scaled_down = np.array([[float(x / largest) for x in row] for row in entries(weights)])
     estimate = float(np.linalg.norm(scaled_down, 2))
@@ -443,8 +444,8 @@ def test_a_matrix_and_its_transpose_have_one_norm(
     name: str, weights: RationalMatrix, prec: int, iterations: int
 ) -> None:
     """Each of the two bounds holds for both matrices; without steps the two are the same sum of squares."""
-    here = layer_bound(weights, ladder(name, prec), Plan("gram", iterations))
-    there = layer_bound(weights.transposed(), ladder(name, prec), Plan("gram", iterations))
+    here = layer_bound(weights, precision_ladder(name, prec), Plan("gram", iterations))
+    there = layer_bound(weights.transposed(), precision_ladder(name, prec), Plan("gram", iterations))
     for bound in (here, there):
         assert is_at_least_norm(bound.upper, weights), (entries(weights), bound)
         assert is_at_least_norm(bound.upper, weights.transposed()), (entries(weights), bound)
@@ -539,7 +540,7 @@ def by_definition(margins: Margins, logits: Sequence[Fraction], eps: Fraction) -
 
 
 def verdict_on(name: str, margins: Margins, logits: Sequence[Fraction], eps: Fraction) -> Verdict:
-    return Certifier(margins, ladder(name)).verdict(RationalVector.from_fractions(logits), eps)
+    return Certifier(margins, precision_ladder(name)).verdict(RationalVector.from_fractions(logits), eps)
 
 
 def verdict_violations(margins: Margins, logits: Sequence[Fraction], eps: Fraction) -> list[str]:
@@ -974,7 +975,7 @@ def test_control_a_guard_added_to_the_divisor(monkeypatch: pytest.MonkeyPatch) -
     """The seed's second finding: dividing by r + 1e-9 but multiplying by r afterwards. Tiny layers make it visible."""
     monkeypatch.setattr(
         ExactMatrix,
-        "scaled",
+        "ldexp",
         lambda self, exponent: self.divided(ExactScalar(Fraction(2) ** -exponent + Fraction(1, 10**9))),
     )
     assert any(truth_over_corpus())

@@ -33,12 +33,12 @@ from intervalcert import (
     compute_bounds,
     load_model,
 )
-from intervalcert import deployed as module
-from intervalcert.api import input_task
-from intervalcert.deployed import Deployment, Deviation, as_deployed, too_coarse
-from intervalcert.formats import get_format
-from intervalcert.forward import Evaluator
-from intervalcert.rational import RationalMatrix
+from intervalcert.api import verification_job
+from intervalcert.model.evaluation import Evaluator
+from intervalcert.numbers.float_formats import get_format
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.verify import deployed as module
+from intervalcert.verify.deployed import Deployment, Deviation, as_deployed, too_coarse
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 PAPER = SHARED / "paper"
@@ -330,16 +330,16 @@ def vanishing(name: str, inputs: int) -> tuple[Program, Array]:
 
 
 def deployment_of(program: Program) -> tuple[Deployment, Evaluator]:
-    task = input_task(program.network(), None, None, program.name)
+    task = verification_job(program.network(), None, None, program.name)
     assert task.form is not None
-    made = Deployment(task.network, task.norms, task.sigmas, task.form, task.rungs)
-    return made, Evaluator(task.network, task.norms, task.rungs[0])
+    made = Deployment(task.network, task.norms, task.sigmas, task.form, task.ladder)
+    return made, Evaluator(task.network, task.norms, task.ladder[0])
 
 
 def deviation_at(deployment: Deployment, evaluator: Evaluator, points: Array) -> Deviation:
     data = RationalMatrix.from_floats(points)
-    before = [value.ends() for value in evaluator.before_activations(data)]
-    return deployment.deviation(deployment.extent_at(evaluator.backend.matrix(data).ends(), before))
+    before = [value.float_bounds() for value in evaluator.before_activations(data)]
+    return deployment.deviation(deployment.extent_at(evaluator.backend.matrix(data).float_bounds(), before))
 
 
 def within(v: Array, u: Array, eps: float) -> Array:

@@ -11,7 +11,7 @@ import pytest
 from commands import ran
 
 from intervalcert import certify_deployed, certify_inputs, compute_bounds, load_model, save_bounds
-from intervalcert.formats import FORMATS
+from intervalcert.numbers.float_formats import FORMATS
 
 
 @pytest.fixture

@@ -17,17 +17,18 @@ import pytest
 from strategies import at_least_the_norm
 
 from intervalcert import Network
-from intervalcert import deployed as module
-from intervalcert.activations import activation
-from intervalcert.backends import ladder
-from intervalcert.deployed import Deployment, Deviation, Extent, _Constants
+from intervalcert.backends.registry import precision_ladder
+from intervalcert.bounds.norm_bounds import Plan, layer_bound
 from intervalcert.errors import SoundnessError
-from intervalcert.formats import get_format
-from intervalcert.layerwise import Plan, layer_bound
-from intervalcert.network import Layer
-from intervalcert.rational import RationalMatrix, float_enclosure, round_down, sqrt_lower, sqrt_upper
+from intervalcert.model.activations import activation
+from intervalcert.model.layers import Layer
+from intervalcert.numbers.float_formats import get_format
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.numbers.rounding import float_enclosure, round_down, sqrt_lower, sqrt_upper
+from intervalcert.verify import deployed as module
+from intervalcert.verify.deployed import Deployment, Deviation, Extent, _Constants
 
-RUNGS = ladder("float64")
+RUNGS = precision_ladder("float64")
 ZERO, ONE = Fraction(0), Fraction(1)
 
 

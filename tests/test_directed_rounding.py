@@ -17,13 +17,20 @@ import numpy as np
 import pytest
 from strategies import explain, is_dyadic, moved_to_grid, product, smaller_gram, sum_of_squares, transposed
 
-from intervalcert.backends import float64, get_backend
+from intervalcert.backends import float64
 from intervalcert.backends.float64 import Float64Matrix, Float64Scalar
 from intervalcert.backends.generic import GenericMatrix, hull_of_roots
+from intervalcert.backends.protocol import Truth
+from intervalcert.backends.registry import get_backend
 from intervalcert.errors import UnboundedError
-from intervalcert.exponentials import FLOAT_ERROR, decay_enclosure, logistic_enclosure, soft_enclosure
-from intervalcert.protocol import Truth
-from intervalcert.rational import RationalMatrix, dyadic_value, sqrt_upper
+from intervalcert.numbers.exponentials import (
+    FLOAT_ERROR,
+    expm1_neg_enclosure,
+    log1p_exp_neg_enclosure,
+    sigmoid_enclosure,
+)
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.numbers.rounding import dyadic_value, sqrt_upper
 
 BACKEND = get_backend("float64")
 ETA = Fraction(2) ** -1074
@@ -269,7 +276,7 @@ def balls(random: Random, *shapes: tuple[int, int]) -> list[Float64Matrix]:
     if len(shapes) == 2 and shapes[0] == shapes[1] and random.random() < 0.2:  # centres that cancel, or nearly do
         first, second = found
         nudge = random.choice([1.0, 1 + 2.0**-52])
-        found[1] = Float64Matrix(first.centre * nudge, first.exponent, min(second.radius, 2.0**200))
+        found[1] = Float64Matrix(first.centre * nudge, first.exponent, min(second.error, 2.0**200))
     return found
 
 
@@ -287,18 +294,18 @@ DIRECTIONS = {
 """Of length 1, exactly."""
 
 
-def rows_of(entries: list[Fraction], columns: int) -> list[list[Fraction]]:
+def table_of(entries: list[Fraction], columns: int) -> list[list[Fraction]]:
     return [entries[k : k + columns] for k in range(0, len(entries), columns)]
 
 
 def members(made: Float64Matrix, random: Random) -> list[list[list[Fraction]]]:
     """The centre alone; or two opposite points on the sphere around it, both ends of an interval, and one inside."""
     unit = Fraction(2) ** made.exponent
-    centre, radius = [Fraction(x) * unit for x in made.centre.ravel().tolist()], Fraction(made.radius) * unit
+    centre, radius = [Fraction(x) * unit for x in made.centre.ravel().tolist()], Fraction(made.error) * unit
     direction = random.choice(DIRECTIONS[len(centre)])
     parts = (-radius, radius, radius * Fraction(random.randint(-9, 9), 10)) if radius else (radius,)
     found = [[x + part * y for x, y in zip(centre, direction, strict=True)] for part in parts]
-    return [rows_of(entries, made.shape[1]) for entries in found]
+    return [table_of(entries, made.shape[1]) for entries in found]
 
 
 def is_inside(made: Float64Matrix, rows: list[list[Fraction]], slack: Fraction = Fraction(0)) -> bool:
@@ -309,7 +316,7 @@ def is_inside(made: Float64Matrix, rows: list[list[Fraction]], slack: Fraction =
         for row, centres in zip(rows, made.centre.tolist(), strict=True)
         for x, c in zip(row, centres, strict=True)
     ]
-    return sum(x * x for x in off) <= (Fraction(made.radius) * unit) ** 2
+    return sum(x * x for x in off) <= (Fraction(made.error) * unit) ** 2
 
 
 def check(made: Float64Matrix, rows: list[list[Fraction]], *operands: object, slack: Fraction = Fraction(0)) -> None:
@@ -355,7 +362,7 @@ def applied(seed: int, count: int, shapes, make, exact, tight: bool = False) -> 
             check(found, images[-1], *operands)
         if tight and {x.shape for x in operands} == {(1, 1)} and min(map(size_of, operands)) > 2.0**-200:
             unit = Fraction(2) ** found.exponent
-            centre, radius = (Fraction(float(x)) * unit for x in (found.centre[0, 0], found.radius))
+            centre, radius = (Fraction(float(x)) * unit for x in (found.centre[0, 0], found.error))
             needed = max(abs(image[0][0] - centre) for image in images)
             most = max(abs(image[0][0]) for image in images)
             assert radius <= needed * (1 + Fraction(1, 2**20)) + (abs(centre) + most) / 2**46, (found, operands)
@@ -403,14 +410,14 @@ def test_grams_on_a_flat_spectrum():
         size, radius = mantissa(random), magnitude(random, -25, 3)
         scales = np.where(np.arange(300) == 7, 3.0, 1.0) * size
         made = Float64Matrix(np.kron(np.diag(scales), np.array([[2.0, -1.0], [-1.0, 2.0]])), 0, radius).gram()
-        assert made.radius < 2.1 * radius * (9 * size + radius) + 2.0**-30, "sums over rows were not used"
+        assert made.error < 2.1 * radius * (9 * size + radius) + 2.0**-30, "sums over rows were not used"
         unit, off = Fraction(2) ** made.exponent, Fraction(0)
         for k, scale in enumerate(map(Fraction, scales.tolist())):
             more = Fraction(radius) * (6 * scale + Fraction(radius)) / 2 if k == 7 else Fraction(0)
             for i, j in pairs((0, 1), repeat=2):
                 exact = (5 if i == j else -4) * scale**2 + (more if i == j else -more)
                 off += (exact - Fraction(float(made.centre[2 * k + i, 2 * k + j])) * unit) ** 2
-        assert off <= (Fraction(made.radius) * unit) ** 2, (size, radius)
+        assert off <= (Fraction(made.error) * unit) ** 2, (size, radius)
 
 
 def test_what_underflows_in_many_entries_adds_up():
@@ -419,14 +426,14 @@ def test_what_underflows_in_many_entries_adds_up():
     made, ones = Float64Matrix(tiny, 0, 0.0), np.ones(6)
     half = [[Fraction(3, 2) * ETA] * 6] * 6
     for found in (
-        made._moved_to(1).scaled(-1),
+        made._moved_to(1).ldexp(-1),
         made._times_between(0.5, 0.5, 0),
-        made.weighted(ones / 2, ones),
-        made.weighted(ones, ones / 2),
+        made.diag_scaled(ones / 2, ones),
+        made.diag_scaled(ones, ones / 2),
     ):
         check(check_known(found), half)
     # Products that all vanish: 49/100 of the smallest number each.
-    lost = Float64Matrix(np.full((6, 6), 49 * 2.0**-1074), 0, 0.0).weighted(ones, ones / 100)
+    lost = Float64Matrix(np.full((6, 6), 49 * 2.0**-1074), 0, 0.0).diag_scaled(ones, ones / 100)
     check(lost, [[49 * ETA * Fraction(0.01)] * 6] * 6)
     # Products: 2^-1075 each, of which nothing is left, or twice as much.
     left, right = Float64Matrix(np.full((6, 4), 2.0**-540), 0, 0.0), Float64Matrix(np.full((4, 6), 2.0**-535), 0, 0.0)
@@ -454,7 +461,7 @@ def test_powers_of_two():
         )
         if random.random() < 0.1:  # a factor that is no float, and a product that is
             made, e = Float64Matrix(np.array([[magnitude(random, 90, 100)]]), 0, 0.0), random.randint(990, 1180)
-        scaled, moved = check_known(made.scaled(e)), None
+        scaled, moved = check_known(made.ldexp(e)), None
         if made.exponent - e < 400:
             moved = check_known(made._moved_to(e))
         for member in members(made, random):
@@ -467,7 +474,7 @@ def test_multiples_by_sets():
     """Factors of 1 to 256 bits, points among them, and of any sign."""
     for random in draws(31, 3000):
         made, factor = balls(random, shape_of(random))[0], scalar(random)
-        found = check_known(made.times(factor))
+        found = check_known(made.scalar_mul(factor))
         for member in members(made, random):
             for t in points(factor)[:2]:
                 check(found, [[x * t for x in row] for row in member], made, factor)
@@ -491,7 +498,7 @@ def test_points_times_and_over_factors_of_a_hundred_bits():
     for random in draws(43, 4000):
         x, long = mantissa(random), Fraction(random.getrandbits(100) | 1 << 99, 2**100)
         made, factor = Float64Matrix(np.array([[x]]), 0, 0.0), BACKEND.scalar(long)
-        check(made.times(factor), [[Fraction(x) * long]], x, long)
+        check(made.scalar_mul(factor), [[Fraction(x) * long]], x, long)
         check(made.divided(factor), [[Fraction(x) / long]], x, long)
 
 
@@ -515,7 +522,7 @@ def test_rounding_to_a_grid():
         if random.random() < 0.5:
             odd = [random.randrange(-99, 99, 2) for _ in range(math.prod(shape))]
             made = Float64Matrix(
-                np.array(odd, dtype=float).reshape(shape), -bits - 1, random.choice([0.0, 0.0, made.radius])
+                np.array(odd, dtype=float).reshape(shape), -bits - 1, random.choice([0.0, 0.0, made.error])
             )
         try:
             found, movement = made.rounded(bits)
@@ -539,7 +546,7 @@ def test_sums_of_squares_and_zeros():
             assert found.lower() <= sum_of_squares(member) <= found.upper(), made
         assert zero is not (Truth.TRUE if any(some) else Truth.FALSE), made
         assert zero is not Truth.FALSE or all(some), made
-        around = Fraction(made.radius) ** 2 >= sum(Fraction(x) ** 2 for x in made.centre.ravel().tolist())
+        around = Fraction(made.error) ** 2 >= sum(Fraction(x) ** 2 for x in made.centre.ravel().tolist())
         assert not (around and zero is Truth.FALSE), made
 
 
@@ -550,7 +557,7 @@ def test_weights():
             np.array([random.choice([-1, 1]) * any_weight(random) for _ in range(side)]) for side in made.shape
         )
         try:
-            found = made.weighted(left, right)
+            found = made.diag_scaled(left, right)
         except UnboundedError:
             continue
         check_known(found)
@@ -566,12 +573,16 @@ def any_weight(random: Random) -> float:
     return random.choice([lambda: 0.0, lambda: 1.0, lambda: magnitude(random, -5, 5), lambda: any_float(random)])()
 
 
-@pytest.mark.parametrize("name", ["logistic", "decay", "soft"])
+@pytest.mark.parametrize("name", ["sigmoid", "expm1_neg", "log1p_exp_neg"])
 def test_curves(name):
-    enclose = {"logistic": logistic_enclosure, "decay": decay_enclosure, "soft": soft_enclosure}[name]
+    enclose = {
+        "sigmoid": sigmoid_enclosure,
+        "expm1_neg": expm1_neg_enclosure,
+        "log1p_exp_neg": log1p_exp_neg_enclosure,
+    }[name]
     for random in draws(37, 700):
         made = ball(random, shape_of(random), -6, 4)
-        made = Float64Matrix(made.centre, random.choice([0, 0, 2, -2, made.exponent]), made.radius)
+        made = Float64Matrix(made.centre, random.choice([0, 0, 2, -2, made.exponent]), made.error)
         found = check_known(getattr(made, name)())
         for member in members(made, random):
             ends = [[enclose(x, 80) for x in row] for row in member]
@@ -580,20 +591,20 @@ def test_curves(name):
 
 def test_curves_of_wide_sets_move_as_much_as_they_can():
     """From one end of the line to the other, in all entries at once; the bound by the slope ends below."""
-    for name, slope in (("logistic", 0.25), ("decay", 1.0), ("soft", 0.5)):
+    for name, slope in (("sigmoid", 0.25), ("expm1_neg", 1.0), ("log1p_exp_neg", 0.5)):
         for radius in (1e-3, 1.0, 100.0, 1e9):
             made = getattr(Float64Matrix(np.zeros((2, 2)), 0, radius), name)()
-            assert min(radius * slope, 2.0) <= made.radius <= min(radius * slope, 2.0) * (1 + 2.0**-40) + 2.0**-40
+            assert min(radius * slope, 2.0) <= made.error <= min(radius * slope, 2.0) * (1 + 2.0**-40) + 2.0**-40
 
 
 def test_the_error_of_a_curve_is_that_of_every_entry():
-    for name in ("logistic", "decay", "soft"):
-        assert getattr(Float64Matrix(np.ones((10, 10)), 0, 0.0), name)().radius >= 10 * FLOAT_ERROR
+    for name in ("sigmoid", "expm1_neg", "log1p_exp_neg"):
+        assert getattr(Float64Matrix(np.ones((10, 10)), 0, 0.0), name)().error >= 10 * FLOAT_ERROR
 
 
 def test_what_is_known_of_a_norm_is_known_of_the_new_set_alone():
     first, second = (Float64Matrix(np.array([[1.0]]), 0, 0.5) for _ in range(2))
-    first.within(Fraction(1, 8))
+    first.with_norm_bound(Fraction(1, 8))
     check(first @ second, [[Fraction(9, 4)]])
 
 
@@ -604,7 +615,7 @@ def test_what_is_known_of_the_operator_norm():
         inside = members(first, random)
         sizes = [abs(member[0][0]) for member in inside]
         norm = random.choice(sizes) * (1 + random.choice([0, Fraction(random.getrandbits(60), 2**62)]))
-        known = first.within(norm)
+        known = first.with_norm_bound(norm)
         if random.random() < 0.3:
             known = known.transposed()
         try:
@@ -621,8 +632,8 @@ def test_what_is_known_of_the_operator_norm():
 def test_ends_of_balls():
     for random in draws(39, 3000):
         made = balls(random, shape_of(random))[0]
-        lower, upper = made.ends()
-        unit, radius = Fraction(2) ** made.exponent, Fraction(made.radius)
+        lower, upper = made.float_bounds()
+        unit, radius = Fraction(2) ** made.exponent, Fraction(made.error)
         for c, low, high in zip(*(x.ravel().tolist() for x in (made.centre, lower, upper)), strict=True):
             assert low == -math.inf or low <= (Fraction(c) - radius) * unit, made
             assert high == math.inf or high >= (Fraction(c) + radius) * unit, made
@@ -639,7 +650,7 @@ def test_matrices_of_rationals():
             * random.choice([1, Fraction(1, 2**1030)])
             for _ in range(math.prod(shape))
         ]
-        rows = rows_of([x * scale for x in entries], shape[1])
+        rows = table_of([x * scale for x in entries], shape[1])
         check(check_known(BACKEND.matrix(RationalMatrix.from_fractions(rows))), rows)
 
 
@@ -664,14 +675,14 @@ def check_generic(found: GenericMatrix, rows: list[list[Fraction]], *operands: o
     assert found.shape == (len(rows), len(rows[0]))
     for x, y in zip(chain(*found.rows), chain(*rows), strict=True):
         assert x.lower() <= y <= x.upper(), explain("outside", found=found.rows, exact=rows, operands=operands)
-    lower, upper = (end.ravel().tolist() for end in found.ends())
+    lower, upper = (end.ravel().tolist() for end in found.float_bounds())
     for low, y, high in zip(lower, chain(*rows), upper, strict=True):
         assert Fraction(low) <= y <= Fraction(high), explain("ends", found=found.rows, exact=rows)
 
 
 def test_generic_matrices():
     """Every operation on intervals around zero and away from it: all that a new backend gets for free."""
-    curves = {"logistic": logistic_enclosure, "decay": decay_enclosure, "soft": soft_enclosure}
+    curves = {"sigmoid": sigmoid_enclosure, "expm1_neg": expm1_neg_enclosure, "log1p_exp_neg": log1p_exp_neg_enclosure}
     for random in draws(41, 200):
         shape, other = (random.randint(1, 2), random.randint(1, 3)), random.randint(1, 2)
         a, b, c = generic(random, *shape), generic(random, *shape), generic(random, shape[1], other)
@@ -692,11 +703,11 @@ def test_generic_matrices():
             check_generic(a - b, each(x, y, sub), a, b)
             check_generic(a @ c, product(x, z), a, c)
             check_generic(a.gram(), smaller_gram(x), a)
-            check_generic(a.times(t), [[v * u for v in row] for row in x], a, t)
+            check_generic(a.scalar_mul(t), [[v * u for v in row] for row in x], a, t)
             if t.lower() > 0 or t.upper() < 0:
                 check_generic(a.divided(t), [[v / u for v in row] for row in x], a, t)
             check_generic(a.transposed(), transposed(x), a)
-            check_generic(a.scaled(e), [[v * Fraction(2) ** e for v in row] for row in x], a, e)
+            check_generic(a.ldexp(e), [[v * Fraction(2) ** e for v in row] for row in x], a, e)
             check_generic(moved, moved_to_grid(x, bits), a, bits)
             assert movement.lower() <= sum_of_squares(each(x, moved_to_grid(x, bits), sub)) <= movement.upper()
             assert squares.lower() <= sum_of_squares(x) <= squares.upper(), explain("squares", a=a.rows, x=x)
@@ -706,7 +717,7 @@ def test_generic_matrices():
                 [v * Fraction(p) * Fraction(q) for v, q in zip(row, right.tolist(), strict=True)]
                 for row, p in zip(x, left.tolist(), strict=True)
             ]
-            check_generic(a.weighted(left, right), weighed, a, left, right)
+            check_generic(a.diag_scaled(left, right), weighed, a, left, right)
             check_generic(a.positive_part(), [[max(v, Fraction(0)) for v in row] for row in x], a)
             assert min(v.lower() for v in chain(*a.positive_part().rows)) >= 0
         assert squares.upper() <= sum(max(v.lower() ** 2, v.upper() ** 2) for row in a.rows for v in row) * (1 + TINY)

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import is_positive_semidefinite, minus, product, seeds, transposed
 
-from intervalcert.backends import backend_names, get_backend
-from intervalcert.ellipsoids import Lifted, Sector, _covers, guess_step, point, prove_below, prove_step
+from intervalcert.backends.registry import backend_names, get_backend
 from intervalcert.errors import InconclusiveError, UndecidedError
+from intervalcert.proof.ellipsoids import LoewnerMajorant, Sector, _covers, guess_step, point, prove_below, prove_step
 
 EXACT = get_backend("exact")
 NAN, INF = float("nan"), float("inf")
@@ -55,7 +55,7 @@ def guessed(seed, side=4, rank=4, mixed=True, part=None):
     s, sector = drawn_s(rng, side, rank), drawn_sector(rng, side, mixed)
     if not s.any():
         s = np.eye(side) * 2.0**-20
-    lifted = Lifted.guess(s)
+    lifted = LoewnerMajorant.guess(s)
     top = float(np.linalg.eigvalsh(lifted.above)[-1])
     relative = sector.spread / (np.abs(sector.middle) + sector.spread + 1e-9) if part is None else np.full(side, part)
     return s, lifted, guess_step(lifted.above, sector, np.sqrt(np.clip(relative, 0.01, 0.98) / top))
@@ -142,7 +142,7 @@ def test_the_closed_form_is_never_worse_than_the_product(seed, sector):
     """||P'|| <= (|m| + ρ)²·||S||, up to the room that guesses leave."""
     rng = np.random.default_rng(seed)
     s = drawn_s(rng, 4, 4) + np.eye(4) / 8
-    lifted = Lifted.guess(s)
+    lifted = LoewnerMajorant.guess(s)
     top = float(np.linalg.eigvalsh(lifted.above)[-1]) * (1 + 2.0**-40)
     middle, spread = (sector[0] + sector[1]) / 2, (sector[1] - sector[0]) / 2
     v = np.sqrt(spread / (abs(middle) + spread) / top) if spread else 0.0
@@ -161,7 +161,9 @@ def test_what_an_interval_proves_is_proved_exactly(seed, scale):
     """No number system proves what exact rationals do not, wrong by a hair or right."""
     s, lifted, step = guessed(seed)
     s = np.ldexp(s, scale)
-    lifted = Lifted(np.ldexp(lifted.near, scale), np.ldexp(lifted.above, scale), float(np.ldexp(lifted.lift, scale)))
+    lifted = LoewnerMajorant(
+        np.ldexp(lifted.near, scale), np.ldexp(lifted.above, scale), float(np.ldexp(lifted.lift, scale))
+    )
     close = [replace(step, after=step.after - np.eye(4) * np.ldexp(step.slack, -k)) for k in (0, 3, 20)]
     close += [replace(step, slack=step.slack * x, e=step.e * y) for x, y in ((0.3, 1), (1, 0.3), (0.01, 0.01))]
     for name in backend_names():

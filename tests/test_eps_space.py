@@ -21,7 +21,7 @@ from intervalcert import (
     save_bounds,
     save_model,
 )
-from intervalcert.network import IN_MEMORY, Source
+from intervalcert.model.network import IN_MEMORY, Source
 from tests.commands import ran
 from tests.test_model_files import FIXTURES, fixture
 
@@ -134,7 +134,7 @@ def test_a_first_layer_that_would_not_fit_into_memory_is_refused(monkeypatch):
     """Factors of very different sizes are long numbers over a common denominator, and multiplied into each weight."""
     weights, std = [np.ones((2, 50))], ["1e-900", *["1"] * 48, "1e900"]
     assert Network.from_arrays(weights, std=std).inputs == 50
-    monkeypatch.setattr("intervalcert.normalisation.MAX_MATRIX_BITS", 100_000)
+    monkeypatch.setattr("intervalcert.model.normalisation.MAX_MATRIX_BITS", 100_000)
     with pytest.raises(InputError, match="so long"):
         Network.from_arrays(weights, std=std)
     assert Network.from_arrays(weights, std=std, eps_space="normalised").inputs == 50

@@ -14,7 +14,7 @@ import pytest
 from commands import ran
 
 from intervalcert import InputError, Network, UsageError, evaluate
-from intervalcert.rational import parse_rational
+from intervalcert.numbers.parsing import parse_rational
 
 BACKENDS = ("float64", "arb", "exact", "mpmath")
 SLOPES = {"relu": (0, 1), "leaky_relu:1/7": (Fraction(1, 7), 1), "leaky_relu:-3/2": (Fraction(-3, 2), 1)}

@@ -10,19 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intervalcert import Network, evaluate
-from intervalcert.backends import backend_names, get_backend
 from intervalcert.backends.generic import GenericMatrix
+from intervalcert.backends.registry import backend_names, get_backend
 from intervalcert.errors import InputError, UnboundedError
-from intervalcert.exponentials import (
+from intervalcert.numbers.exponentials import (
     FLOAT_ERROR,
-    decay_enclosure,
-    floats_decay,
-    floats_logistic,
-    floats_soft,
-    logistic_enclosure,
-    soft_enclosure,
+    expm1_neg_enclosure,
+    floats_expm1_neg,
+    floats_log1p_exp_neg,
+    floats_sigmoid,
+    log1p_exp_neg_enclosure,
+    sigmoid_enclosure,
 )
-from intervalcert.rational import RationalMatrix
+from intervalcert.numbers.matrices import RationalMatrix
 
 BITS = 600
 
@@ -44,9 +44,9 @@ def soft(x):
 
 
 FUNCTIONS = {
-    "logistic": (logistic_enclosure, floats_logistic, logistic),
-    "decay": (decay_enclosure, floats_decay, decay),
-    "soft": (soft_enclosure, floats_soft, soft),
+    "sigmoid": (sigmoid_enclosure, floats_sigmoid, logistic),
+    "expm1_neg": (expm1_neg_enclosure, floats_expm1_neg, decay),
+    "log1p_exp_neg": (log1p_exp_neg_enclosure, floats_log1p_exp_neg, soft),
 }
 arguments = st.fractions(min_value=-800, max_value=800) | st.floats(-40, 40).map(Fraction) | st.just(Fraction(0))
 
@@ -95,8 +95,8 @@ def test_matrices_enclose_the_values_of_all_members(name, seed, scale):
                 with pytest.raises(UnboundedError):
                     getattr(backend.matrix(data), name)()
                 continue
-            wide = made.times(backend.hull(1 - width, 1 + width))
-            low, high = getattr(wide, name)().ends()
+            wide = made.scalar_mul(backend.hull(1 - width, 1 + width))
+            low, high = getattr(wide, name)().float_bounds()
             with mpmath.workprec(BITS):
                 for part in (1 - width, Fraction(1), 1 + width):
                     for i, row in enumerate(points):
@@ -112,7 +112,7 @@ def test_an_error_that_is_forgotten_is_caught(name, monkeypatch):
     monkeypatch.setattr(f"intervalcert.backends.float64.floats_{name}", lambda x: approximate(x) + FLOAT_ERROR)
     monkeypatch.setattr("intervalcert.backends.float64.FLOAT_ERROR", 0.0)
     x = RationalMatrix.from_floats(np.linspace(-3, -0.5, 9)[None])
-    low, _ = getattr(get_backend("float64").matrix(x), name)().ends()
+    low, _ = getattr(get_backend("float64").matrix(x), name)().float_bounds()
     with mpmath.workprec(BITS):
         assert any(mpmath.mpf(float(low[0, j])) > truth(exactly(x[0, j])) for j in range(9))
 
@@ -156,8 +156,8 @@ def test_sets_are_enclosed_at_their_ends(name, backend, radius):
     system, truth = get_backend(backend), FUNCTIONS[name][2]
     for middle in (Fraction(0), -radius, radius, Fraction(-5), Fraction(1, 3)):
         centre, one = (system.matrix(RationalMatrix.from_fractions([[x]])) for x in (middle, Fraction(1)))
-        found = getattr(centre + one.times(system.hull(-radius, radius)), name)()
-        low, high = (mpmath.mpf(float(end[0, 0])) for end in found.ends())
+        found = getattr(centre + one.scalar_mul(system.hull(-radius, radius)), name)()
+        low, high = (mpmath.mpf(float(end[0, 0])) for end in found.float_bounds())
         with mpmath.workprec(BITS):
             for x in (middle - radius, middle, middle + radius):
                 assert low <= truth(mpmath.mpf(x.numerator) / x.denominator) <= high

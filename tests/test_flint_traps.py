@@ -11,10 +11,12 @@ import flint
 import numpy as np
 import pytest
 
-from intervalcert.backends import get_backend
+from intervalcert.backends.protocol import Truth
+from intervalcert.backends.registry import get_backend
 from intervalcert.errors import InputError, UnboundedError
-from intervalcert.protocol import Truth
-from intervalcert.rational import RationalMatrix, as_fraction, sqrt_upper
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.numbers.parsing import as_fraction
+from intervalcert.numbers.rounding import sqrt_upper
 
 BACKEND = get_backend("arb", 64)
 THIRD = Fraction(1, 3)

@@ -17,17 +17,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intervalcert import Network, compute_bounds
-from intervalcert.api import bulk_certifier, input_task
-from intervalcert.backends import float64, get_backend, ladder
+from intervalcert.api import vectorised_certifier, verification_job
+from intervalcert.backends import float64
 from intervalcert.backends.float64 import Float64Backend, Float64Matrix, Float64Scalar, Float64Vector
 from intervalcert.backends.integers import matmul
-from intervalcert.bulk import Radii, Rows
+from intervalcert.backends.registry import get_backend, precision_ladder
+from intervalcert.bounds.norm_bounds import Plan, layer_bound
 from intervalcert.errors import UnboundedError
-from intervalcert.inputs import InputCertifier, LogitCertifier, blocks_of
-from intervalcert.layerwise import Plan, layer_bound
-from intervalcert.machine import arithmetic_fault, product_fault
-from intervalcert.network import exact_matrix
-from intervalcert.rational import RationalMatrix, round_up, sqrt_lower, sqrt_upper
+from intervalcert.model.arrays import exact_matrix
+from intervalcert.numbers.float_environment import arithmetic_fault, product_fault
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.numbers.rounding import round_up, sqrt_lower, sqrt_upper
+from intervalcert.verify.number_table import Epsilons, NumberTable
+from intervalcert.verify.points import LogitVerifier, PointVerifier, batches_of
 
 BACKEND = get_backend("float64")
 
@@ -74,7 +76,7 @@ def distance_squared(ball: Float64Matrix, numerators, denominator) -> tuple[Frac
     off = centre.numerators * denominator - numerators * centre.denominator
     return (
         Fraction(int((off * off).sum()), (centre.denominator * denominator) ** 2),
-        Fraction(ball.radius) ** 2 * Fraction(4) ** ball.exponent,
+        Fraction(ball.error) ** 2 * Fraction(4) ** ball.exponent,
     )
 
 
@@ -239,7 +241,7 @@ def test_multiples_of_vectors_hold_those_of_their_ends(seed):
         one, other = sorted(Fraction(int(x) * 2**50 + 1, 2**112) for x in rng.integers(-(2**62), 2**62, 2))
         for low, high in ((one, one), (one, other)):
             size = Fraction(2) ** shift
-            found = vector.times(BACKEND.hull(low * size, high * size))
+            found = vector.scalar_mul(BACKEND.hull(low * size, high * size))
             for k, pair in enumerate(ends):
                 products = [x * y * size for x in pair for y in (low, high)]
                 assert found[k].lower() <= min(products)
@@ -329,15 +331,15 @@ def test_bounds_are_those_of_exact_or_above(kind, shape, seed, iterations):
     """On float64 alone where it answers, at any scale. (The law, once more, on the matrices of this file.)"""
     data = made(kind, shape, seed)
     plan = Plan("gram", iterations)
-    found = layer_bound(data, ladder("float64"), plan)
-    assert found.upper >= layer_bound(data, ladder("exact"), plan).upper
+    found = layer_bound(data, precision_ladder("float64"), plan)
+    assert found.upper >= layer_bound(data, precision_ladder("exact"), plan).upper
 
 
 def test_no_scale_needs_another_number_system():
     for kind in ADVERSARIAL:
-        found = layer_bound(made(kind, (9, 12)), ladder("float64"), Plan("gram", 11))
-        assert found.computed_by == "float64, 53 bits", (kind, found.refused)
-        assert found.refused == ()
+        found = layer_bound(made(kind, (9, 12)), precision_ladder("float64"), Plan("gram", 11))
+        assert found.computed_by == "float64, 53 bits", (kind, found.skipped_because)
+        assert found.skipped_because == ()
 
 
 # -- when it is not enough -------------------------------------------------------------------------------------------
@@ -349,14 +351,14 @@ def test_a_ball_too_fat_to_be_useful_falls_back_and_says_so():
     for _ in range(5):
         signs = np.block([[signs, signs], [signs, -signs]])
     weights = exact_matrix(signs / 3, "a Hadamard matrix")
-    found = layer_bound(weights, ladder("float64"), Plan("gram", 40))
+    found = layer_bound(weights, precision_ladder("float64"), Plan("gram", 40))
     assert found.computed_by != "float64, 53 bits"
-    assert found.refused[0].startswith("float64, 53 bits: ")
-    assert found.upper >= layer_bound(weights, ladder("exact"), Plan("gram", 40)).upper
+    assert found.skipped_because[0].startswith("float64, 53 bits: ")
+    assert found.upper >= layer_bound(weights, precision_ladder("exact"), Plan("gram", 40)).upper
 
 
 def test_the_way_down_is_arb_then_exact():
-    assert [rung.name for rung in ladder("float64")] == ["float64", "arb", "arb", "exact"]
+    assert [rung.name for rung in precision_ladder("float64")] == ["float64", "arb", "arb", "exact"]
 
 
 def test_inner_products_beyond_the_proof_are_refused():
@@ -367,9 +369,9 @@ def test_inner_products_beyond_the_proof_are_refused():
 
 def test_decimals_enter_as_balls():
     tenth = BACKEND.matrix(RationalMatrix.from_integers([[1]], 10))
-    assert 0 < tenth.radius <= 2.0**-56
+    assert 0 < tenth.error <= 2.0**-56
     half = BACKEND.matrix(RationalMatrix.from_integers([[1]], 2))
-    assert half.radius == 0
+    assert half.error == 0
 
 
 def test_scalars_are_rounded_outward_at_any_size():
@@ -394,7 +396,7 @@ CHANGE = """
 import ctypes, ctypes.util, pickle, sys
 libm = ctypes.CDLL(ctypes.util.find_library("m"))
 import numpy as np
-from intervalcert.machine import arithmetic_fault, product_fault
+from intervalcert.numbers.float_environment import arithmetic_fault, product_fault
 assert arithmetic_fault() is None
 def change():
     if sys.argv[1] == "flush":
@@ -416,7 +418,7 @@ print(product_fault())
 bounds = compute_bounds(network, "float64", 3)
 layers = bounds.layers
 assert all(verdict.exactly for verdict in certify(bounds, np.eye(3), "0.1"))
-print(layers[0].computed_by, "|", layers[0].refused[0] if layers[0].refused else "")
+print(layers[0].computed_by, "|", layers[0].skipped_because[0] if layers[0].skipped_because else "")
 """
 
 
@@ -459,17 +461,17 @@ def test_a_process_with_other_arithmetic_is_found_out(what, code, fault):
 
 ARRIVED = """
 from fractions import Fraction
-from intervalcert.bulk import Radii, Rows
+from intervalcert.verify.number_table import Epsilons, NumberTable
 from intervalcert.errors import SoundnessError, UnboundedError
-from intervalcert.rational import RationalMatrix
+from intervalcert.numbers.matrices import RationalMatrix
 backend, bulk, by_input, *floats = pickle.load(sys.stdin.buffer)
 change()
 try:
     pickle.loads(backend).matrix(RationalMatrix.from_floats(np.eye(2)))
 except UnboundedError as error:
     print(error)
-radii = Radii.all_equal(Fraction(1, 10))
-assert all(verdict.exactly for verdict in pickle.loads(bulk).verdicts(Rows(np.eye(3)), radii))
+radii = Epsilons.all_equal(Fraction(1, 10))
+assert all(verdict.exactly for verdict in pickle.loads(bulk).verdicts(NumberTable(np.eye(3)), radii))
 certifier, block = pickle.loads(by_input)
 assert all(verdict.exactly for verdict in certifier.verdicts(block))
 for each in floats:
@@ -483,16 +485,16 @@ for each in floats:
 def travellers():
     """All that tests the float environment when it is made: and something to judge."""
     network = Network.from_arrays([np.eye(3) / 3, np.eye(3)])
-    real, single = (input_task(network, None, None, name) for name in ("real", "float32"))
-    (block,) = blocks_of(Rows(np.eye(3)), network, Fraction(1), Radii.all_equal(Fraction(1, 10)))
-    certifier = InputCertifier(real)
+    real, single = (verification_job(network, None, None, name) for name in ("real", "float32"))
+    (block,) = batches_of(NumberTable(np.eye(3)), network, Fraction(1), Epsilons.all_equal(Fraction(1, 10)))
+    certifier = PointVerifier(real)
     assert not any(verdict.exactly for verdict in certifier.verdicts(block))
     return (
-        real.rungs[0],
-        bulk_certifier(compute_bounds(network)),
+        real.ladder[0],
+        vectorised_certifier(compute_bounds(network)),
         (certifier, block),
-        InputCertifier(single),
-        LogitCertifier(single, Fraction(2)),
+        PointVerifier(single),
+        LogitVerifier(single, Fraction(2)),
     )
 
 
@@ -508,11 +510,12 @@ def test_what_arrives_in_a_process_with_other_arithmetic_finds_it_out(what, code
 
 SENT = """
 from fractions import Fraction
-from intervalcert.backends import get_backend
-from intervalcert.bulk import BulkCertifier, Radii, Rows
+from intervalcert.backends.registry import get_backend
+from intervalcert.verify.number_table import Epsilons, NumberTable
+from intervalcert.verify.vectorised import VectorisedCertifier
 change()
-bulk = BulkCertifier(((Fraction(0), Fraction(3, 7)), (Fraction(3, 7), Fraction(0))), get_backend("exact"))
-assert bulk.verdicts(Rows(np.eye(2)), Radii.all_equal(Fraction(1)))[0].exactly
+bulk = VectorisedCertifier(((Fraction(0), Fraction(3, 7)), (Fraction(3, 7), Fraction(0))), get_backend("exact"))
+assert bulk.verdicts(NumberTable(np.eye(2)), Epsilons.all_equal(Fraction(1)))[0].exactly
 sys.stdout.buffer.write(pickle.dumps((get_backend("float64"), bulk)))
 """
 
@@ -522,9 +525,9 @@ sys.stdout.buffer.write(pickle.dumps((get_backend("float64"), bulk)))
 def test_what_arrives_from_a_process_with_other_arithmetic_does_not_mind(what, code):
     """Nor does it bring floats that were computed there."""
     backend, bulk = pickle.loads(run_changed(what, code, SENT))
-    assert backend.matrix(RationalMatrix.from_floats(np.eye(2))).radius == 0
+    assert backend.matrix(RationalMatrix.from_floats(np.eye(2))).error == 0
     assert bulk._tables == {}
-    assert not bulk.verdicts(Rows(np.eye(2)), Radii.all_equal(Fraction(1)))[0].exactly
+    assert not bulk.verdicts(NumberTable(np.eye(2)), Epsilons.all_equal(Fraction(1)))[0].exactly
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, replace, lambda x: pickle.loads(pickle.dumps(x))])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from intervalcert.backends import integers
 from intervalcert.backends.exact import ExactMatrix, ExactScalar
 from intervalcert.backends.integers import Limbs, gram, matmul, product, python_integers
-from intervalcert.rational import float_enclosure
+from intervalcert.numbers.rounding import float_enclosure
 
 BITS = integers._LIMB
 BORDERS = sorted(
@@ -298,18 +298,18 @@ def test_exact_matrices_of_limbs_and_of_integers_are_alike(rows, denominator, bi
         assert values(made) == entries
         assert made.frobenius_squared().value == sum(x * x for x in entries)
         assert made.is_zero().certainly() == (not any(entries))
-        assert values(made.scaled(exponent)) == [x * Fraction(2) ** exponent for x in entries]
+        assert values(made.ldexp(exponent)) == [x * Fraction(2) ** exponent for x in entries]
         assert values(made.divided(ExactScalar(Fraction(-3, 7)))) == [x / Fraction(-3, 7) for x in entries]
         assert values(made - plain) == [0] * len(entries)
         most, width = made.shape
         back = np.arange(width)[::-1]
         assert values(made.block(np.array([most - 1]), back)) == entries[-width:][::-1]
         assert values(made.block(np.arange(most), np.array([0]))) == entries[::width]
-        assert values(made.weighted(np.full(most, -0.75), np.full(width, 2.0**-1074))) == [
+        assert values(made.diag_scaled(np.full(most, -0.75), np.full(width, 2.0**-1074))) == [
             x * Fraction(-3, 4) * Fraction(2) ** -1074 for x in entries
         ]
         assert values(made.positive_part()) == [max(x, Fraction(0)) for x in entries]
-        assert [[Fraction(x) for x in end.ravel()] for end in made.ends()] == [
+        assert [[Fraction(x) for x in end.ravel()] for end in made.float_bounds()] == [
             [Fraction(x) for x in end] for end in zip(*(float_enclosure(x, x) for x in entries), strict=True)
         ]
         moved, error = made.rounded(bits)
@@ -327,6 +327,6 @@ def test_a_chain_of_grams_stays_in_limbs():
     random = Random(3)
     made = ExactMatrix(integer_array([[random.getrandbits(30) - 2**29 for _ in range(9)] for _ in range(9)]), 2**40)
     for _ in range(4):
-        made, _ = made.gram().scaled(-1).rounded(64)
+        made, _ = made.gram().ldexp(-1).rounded(64)
         assert isinstance(made.integers, Limbs)
         assert len(made.integers.words) <= 3

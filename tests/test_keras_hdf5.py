@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intervalcert import InputError, load_model
-from intervalcert.loaders import keras_hdf5
-from intervalcert.loaders.keras_config import KerasLayer
-from intervalcert.loaders.keras_hdf5 import PlainFile
-from intervalcert.loaders.keras_weights import WeightStore
+from intervalcert.io.models import keras_hdf5
+from intervalcert.io.models.keras_config import KerasLayer
+from intervalcert.io.models.keras_hdf5 import PlainFile
+from intervalcert.io.models.keras_weights import WeightStore
 from tests.commands import ran
 
 pytest.importorskip("h5py", reason="the package h5py is not installed")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from intervalcert import InputError, evaluate
-from intervalcert.loaders import keras_kinds, keras_layers
+from intervalcert.io.models import keras_kinds, keras_layers
 
 pytest.importorskip("h5py", reason="the package h5py is not installed")
 

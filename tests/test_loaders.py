@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from intervalcert import InputError, Network, load_model
-from intervalcert.activations import activation
+from intervalcert.model.activations import activation
 
 
 def fractions(matrix):

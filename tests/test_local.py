@@ -17,19 +17,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from intervalcert import Network, certify_inputs, compute_bounds, workers
-from intervalcert import local as module
-from intervalcert.api import input_task
-from intervalcert.backends import backend_names, get_backend, ladder
-from intervalcert.batch import summarise
-from intervalcert.bulk import Radii, Rows
-from intervalcert.ellipsoids import Sector
+from intervalcert import Network, certify_inputs, compute_bounds
+from intervalcert.api import verification_job
+from intervalcert.backends.registry import backend_names, get_backend, precision_ladder
 from intervalcert.errors import InconclusiveError, InputError
-from intervalcert.forward import PointEvaluator
-from intervalcert.inputs import blocks_of
-from intervalcert.local import LocalCertifier
-from intervalcert.rational import RationalMatrix
-from intervalcert.report import summary_table
+from intervalcert.execution import processes as workers
+from intervalcert.execution.streaming import summarise
+from intervalcert.model.evaluation import PointEvaluator
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.proof.ellipsoids import Sector
+from intervalcert.report.text import summary_table
+from intervalcert.verify import local as module
+from intervalcert.verify.local import LocalVerifier
+from intervalcert.verify.number_table import Epsilons, NumberTable
+from intervalcert.verify.points import batches_of
 
 ACTIVATIONS = ("relu", "leaky_relu:0.1", "leaky_relu:-0.5", "leaky_relu:3", "hard_tanh", "identity", "clip:1/4:1")
 PROVERS = ("float64", "arb", "exact")
@@ -60,14 +61,14 @@ def bend(name, x):
     return x if kind == "identity" or x > 0 else x * Fraction(parameter or 0)
 
 
-def rows_of(matrix):
+def table_of(matrix):
     return [[matrix[i, j] for j in range(matrix.shape[1])] for i in range(matrix.shape[0])]
 
 
 def exact_logits(network, x):
     value = list(x)
     for layer in network.layers:
-        made = [sum(w * v for w, v in zip(row, value, strict=True)) for row in rows_of(layer.weights)]
+        made = [sum(w * v for w, v in zip(row, value, strict=True)) for row in table_of(layer.weights)]
         if layer.bias is not None:
             made = [z + layer.bias[i, 0] for i, z in enumerate(made)]
         value = made if layer.activation is None else [bend(layer.activation.name, z) for z in made]
@@ -89,10 +90,10 @@ class Search:
         self.network = network
         self.layers = [
             (
-                np.array(rows_of(layer.weights), dtype=float),
+                np.array(table_of(layer.weights), dtype=float),
                 np.zeros(layer.weights.shape[0])
                 if layer.bias is None
-                else np.array(rows_of(layer.bias), dtype=float)[:, 0],
+                else np.array(table_of(layer.bias), dtype=float)[:, 0],
                 None if layer.activation is None else layer.activation.name,
             )
             for layer in network.layers
@@ -205,7 +206,7 @@ def through_kinks(network, x):
     """The same with biases of the first hidden layer such that some neurons stand exactly at a kink of theirs at x."""
     first = network.layers[0]
     _, kinks = pieces_of(first.activation.name)
-    inner = [sum(w * v for w, v in zip(row, x, strict=True)) for row in rows_of(first.weights)]
+    inner = [sum(w * v for w, v in zip(row, x, strict=True)) for row in table_of(first.weights)]
     moved = [[(kinks[i % len(kinks)] if kinks else 0) - z if i % 2 else Fraction(1, 8)] for i, z in enumerate(inner)]
     return Network((replace(first, bias=RationalMatrix.from_fractions(moved)), *network.layers[1:]), network.sources)
 
@@ -413,7 +414,7 @@ def column(x):
 
 def guessed(network, x, eps, effort=5):
     """The promise of a guess, its chains, and the winner."""
-    certifier = LocalCertifier(network, norms_of(network), (get_backend("exact"),))
+    certifier = LocalVerifier(network, norms_of(network), (get_backend("exact"),))
     ends, _ = enclosed(network, x, 0)
     floats = module._Floats(network, certifier._near, certifier._first, ends, eps)
     return (*floats.search(effort), floats.winner)
@@ -423,7 +424,7 @@ def enclosed(network, x, winner):
     """The ends of what every layer computes, and the winner's leads from below."""
     points = PointEvaluator(network, norms_of(network), get_backend("exact"))
     values = points.at(column(x))
-    return [value.ends() for value in values], points.leads(values[-1], winner)[0]
+    return [value.float_bounds() for value in values], points.leads(values[-1], winner)[0]
 
 
 _PROVERS = {}
@@ -458,8 +459,8 @@ def proves(network, chains, x, eps, winner, name):
 @pytest.fixture(scope="module")
 def chains():
     """A guess of two chains, the second one better, in which neurons of both layers may switch."""
-    promise, found, winner = guessed(GOOD, AT, EPS)
-    assert promise > 1
+    estimated_ratio, found, winner = guessed(GOOD, AT, EPS)
+    assert estimated_ratio > 1
     assert winner == 1
     assert [len(links) for links in found] == [2, 2]
     assert all((link.step.sector.spread > 0).any() for links in found for link in links)
@@ -622,8 +623,8 @@ def test_a_promising_guess_is_proved_however_small_the_layer(side):
             radius = certify_inputs(network, [x], 0, local=False)[0].radius
             if 0 < radius < 1e9:
                 eps = Fraction(radius * 1.25)
-                promise, guess, winner = guessed(network, x, eps)
-                if promise >= module._PROMISING:
+                estimated_ratio, guess, winner = guessed(network, x, eps)
+                if estimated_ratio >= module._WORTH_PROVING:
                     promising += 1
                     proved += proves(network, guess, x, eps, winner, "exact")
     assert promising > 3
@@ -656,7 +657,7 @@ def test_what_float64_proves_exact_proves():
 
 
 def certifier_of(network, names="float64"):
-    return LocalCertifier(network, norms_of(network), ladder(names))
+    return LocalVerifier(network, norms_of(network), precision_ladder(names))
 
 
 def test_a_single_layer_has_no_chain():
@@ -702,11 +703,11 @@ def test_the_answer_does_not_depend_on_the_unit(exponent):
         network = drawn(seed, "relu", (2, 4, 2))
         moved = Network.of(
             [
-                RationalMatrix.from_fractions([[w * scale for w in row] for row in rows_of(layer.weights)])
+                RationalMatrix.from_fractions([[w * scale for w in row] for row in table_of(layer.weights)])
                 for layer in network.layers
             ],
             [
-                RationalMatrix.from_fractions([[b[0] * scale**k] for b in rows_of(layer.bias)])
+                RationalMatrix.from_fractions([[b[0] * scale**k] for b in table_of(layer.bias)])
                 for k, layer in enumerate(network.layers, 1)
             ],
         )
@@ -792,11 +793,11 @@ def text_of(table):
 def test_progress_is_told_of_every_input(monkeypatch, jobs):
     """And the parts of the work add up, in whatever portions."""
     monkeypatch.setattr(workers, "_PACE", 0.0)
-    task = input_task(GOOD, None, 3)
-    rows = Rows(np.full((70, 2), 0.25), work=1000)
+    task = verification_job(GOOD, None, 3)
+    rows = NumberTable(np.full((70, 2), 0.25), work=1000)
     told = []
-    blocks = blocks_of(rows, GOOD, Fraction(1), Radii.all_equal(EPS))
-    found = list(workers.judge_all(task, blocks, jobs, lambda *more: told.append(more)))
+    blocks = batches_of(rows, GOOD, Fraction(1), Epsilons.all_equal(EPS))
+    found = list(workers.verify_batches(task, blocks, jobs, lambda *more: told.append(more)))
     assert [len(verdicts) for _, verdicts in found] == [64, 6]
     assert (sum(count for count, _ in told), sum(work for _, work in told)) == (70, 1000)
     if jobs == 1:
@@ -806,7 +807,7 @@ def test_progress_is_told_of_every_input(monkeypatch, jobs):
 def test_where_floats_end_is_said():
     """Weights that no chain of floats can hold: the attempt certifies nothing, and says why."""
     weights = [np.array([[1e200, 1e-200], [-1e200, 1e-200]]), np.array([[1e200, 0], [0, 1e200]])]
-    found = LocalCertifier(Network.from_arrays(weights), [Fraction(10) ** 201] * 2, ladder("float64")).certify(
+    found = LocalVerifier(Network.from_arrays(weights), [Fraction(10) ** 201] * 2, precision_ladder("float64")).certify(
         column([Fraction(1), Fraction(0)]), Fraction(10)
     )
     assert not found.certified

@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 
 import intervalcert
-from intervalcert import (
-    InputError,
-    certify_inputs,
-    from_torch,
-    load_model,
-)
+from intervalcert import InputError, certify_inputs, from_torch, load_model
 from tests.commands import ran
 
 FIXTURES = Path(__file__).parent / "fixtures"

@@ -23,24 +23,19 @@ from strategies import (
     to_rows,
 )
 
-from intervalcert import layerwise
-from intervalcert.backends import backend_names, get_backend, ladder
 from intervalcert.backends.arb import ArbBackend
+from intervalcert.backends.escalation import is_sharp
 from intervalcert.backends.exact import ExactBackend, ExactMatrix, ExactScalar
 from intervalcert.backends.generic import GenericMatrix
+from intervalcert.backends.protocol import Truth
+from intervalcert.backends.registry import backend_names, get_backend, precision_ladder
+from intervalcert.bounds import norm_bounds as layerwise
+from intervalcert.bounds.norm_bounds import LayerBound, Plan, layer_bound
 from intervalcert.errors import SoundnessError, UndecidedError, UsageError
-from intervalcert.fallback import is_sharp
-from intervalcert.guesses import Guess
-from intervalcert.layerwise import LayerBound, Plan, layer_bound
-from intervalcert.norms import (
-    AUTO_GAIN,
-    MAX_ITERATIONS,
-    frobenius_upper,
-    norm_lower,
-    norm_upper,
-)
-from intervalcert.protocol import Truth
-from intervalcert.rational import RationalMatrix, sqrt_lower, sqrt_upper
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.numbers.rounding import sqrt_lower, sqrt_upper
+from intervalcert.proof.norms import AUTO_GAIN, MAX_ITERATIONS, frobenius_upper, norm_lower, norm_upper
+from intervalcert.search.factors import Guess
 
 EXACT = get_backend("exact", 64)
 BITS = st.integers(1, 130)
@@ -179,7 +174,9 @@ def test_no_iterations_is_the_frobenius_norm(backend_name, weights):
 
 @pytest.mark.parametrize("iterations", [0, 1, 3, "auto"])
 def test_a_zero_matrix_has_norm_zero(backend_name, iterations):
-    bound = layer_bound(matrix_of([[0, 0], [0, 0], [0, 0]]), ladder(backend_name, 64), Plan("gram", iterations))
+    bound = layer_bound(
+        matrix_of([[0, 0], [0, 0], [0, 0]]), precision_ladder(backend_name, 64), Plan("gram", iterations)
+    )
     assert (bound.lower, bound.upper, bound.shape) == (0, 0, (3, 2))
 
 
@@ -191,11 +188,12 @@ def test_more_iterations_are_tighter():
 
 def test_auto_stops_when_a_step_gains_too_little(backend_name):
     weights = matrix_of([[3, 1, 4], [1, 5, 9], [2, 6, 5]])
-    bound = layer_bound(weights, ladder(backend_name, 64), Plan("gram", "auto"))
+    bound = layer_bound(weights, precision_ladder(backend_name, 64), Plan("gram", "auto"))
     steps = bound.iterations
     assert 1 <= steps < MAX_ITERATIONS
     fixed = [
-        layer_bound(weights, ladder(backend_name, 64), Plan("gram", n)).upper for n in (steps - 2, steps - 1, steps)
+        layer_bound(weights, precision_ladder(backend_name, 64), Plan("gram", n)).upper
+        for n in (steps - 2, steps - 1, steps)
     ]
     assert bound.upper == fixed[-1]  # the steps reported are the ones made
     assert fixed[1] <= fixed[2] * (1 + AUTO_GAIN) * (1 + Fraction(1, 2**60))  # the last gained too little
@@ -282,13 +280,13 @@ def test_the_guessed_direction_is_never_zero(weights):
 @settings(max_examples=20)
 @given(weights=rational_matrices(), iterations=st.integers(0, 3))
 def test_a_layer_is_bounded_from_both_sides(backend_name, weights, iterations):
-    bound = layer_bound(weights, ladder(backend_name, 32), Plan("gram", iterations))
+    bound = layer_bound(weights, precision_ladder(backend_name, 32), Plan("gram", iterations))
     rows = to_rows(weights)
     assert at_least_the_norm(bound.upper, rows), explain("below the norm", weights=weights, bound=bound)
     assert bound.lower <= bound.upper
     assert is_dyadic(bound.upper, 32)
     assert is_dyadic(bound.lower, 64)  # however coarse the grid
-    exact = layer_bound(weights, ladder("exact", 32), Plan("gram", iterations))
+    exact = layer_bound(weights, precision_ladder("exact", 32), Plan("gram", iterations))
     assert bound.upper >= exact.upper, explain("below the exact run", weights=weights, bound=bound, exact=exact)
 
 
@@ -299,15 +297,15 @@ def test_a_backend_that_is_too_coarse_is_refused_and_the_exact_one_answers(bits)
     bound = layer_bound(weights, (coarse, EXACT), Plan("gram", 4))
     exact = layer_bound(weights, (EXACT,), Plan("gram", 4))
     assert bound.computed_by == exact.computed_by == "exact"
-    assert exact.refused == ()
-    assert len(bound.refused) == 1
-    assert bound.refused[0].startswith(f"arb, {bits} bits: ")
+    assert exact.skipped_because == ()
+    assert len(bound.skipped_because) == 1
+    assert bound.skipped_because[0].startswith(f"arb, {bits} bits: ")
     assert (bound.lower, bound.upper, bound.iterations) == (exact.lower, exact.upper, exact.iterations)
 
 
 def test_a_backend_that_is_fine_enough_is_not_refused(backend_name):
-    bound = layer_bound(matrix_of([[3, 1], [1, 5]]), ladder(backend_name, 64), Plan("gram", 4))
-    assert bound.refused == ()
+    bound = layer_bound(matrix_of([[3, 1], [1, 5]]), precision_ladder(backend_name, 64), Plan("gram", 4))
+    assert bound.skipped_because == ()
     assert bound.computed_by.split(",")[0] == backend_name
 
 
@@ -366,8 +364,8 @@ class _Unwidened(GenericMatrix):
     def gram(self):
         return _Unwidened(self.backend, super().gram().rows)
 
-    def scaled(self, exponent):
-        return _Unwidened(self.backend, super().scaled(exponent).rows)
+    def ldexp(self, exponent):
+        return _Unwidened(self.backend, super().ldexp(exponent).rows)
 
     def rounded(self, bits):
         return self, self.backend.scalar(Fraction(0))

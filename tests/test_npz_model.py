@@ -8,14 +8,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from intervalcert import (
-    InputError,
-    Network,
-    load_model,
-    save_model,
-)
-from intervalcert.network import Shrinkage
-from intervalcert.rational import RationalMatrix
+from intervalcert import InputError, Network, load_model, save_model
+from intervalcert.model.layers import UncertainScale
+from intervalcert.numbers.matrices import RationalMatrix
 from tests.commands import ran
 from tests.test_model_files import FIXTURES, IMAGES, MLP, NOT_READ, ZOO, fixture, write_npz
 
@@ -51,8 +46,8 @@ def test_a_converted_network_holds_any_rationals(tmp_path):
     )
     layer = replace(
         network.layers[0],
-        before=Shrinkage(RationalMatrix.from_fractions([[third], [huge]]), Fraction(1, 2)),
-        after=Shrinkage(None, third),
+        before=UncertainScale(RationalMatrix.from_fractions([[third], [huge]]), Fraction(1, 2)),
+        after=UncertainScale(None, third),
     )
     network = replace(network, layers=(layer, network.layers[1]), shape=(1, 2), folded=("batch normalisation",))
     save_model(network, tmp_path / "m.npz")
@@ -158,7 +153,7 @@ def test_every_truncation_of_a_converted_network_is_refused(tmp_path, capsys):
 
 
 def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("intervalcert.loaders.archives.MAX_UNPACKED_BYTES", 10_000)
+    monkeypatch.setattr("intervalcert.io.models.archives.MAX_UNPACKED_BYTES", 10_000)
     with zipfile.ZipFile(tmp_path / "m.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("W0.npy", bytes(20_000))
     with pytest.raises(InputError, match="unpacks to more"):
@@ -178,7 +173,7 @@ def test_names_that_point_out_of_an_archive_are_refused(tmp_path, name):
 def test_a_network_without_a_hash_is_not_converted(tmp_path, capsys, monkeypatch):
     """The hash is that of the input space, where it does not fit into memory."""
     save_model(Network.from_arrays([np.eye(2)], std=["1e-300", "1"], eps_space="normalised"), tmp_path / "m.npz")
-    monkeypatch.setattr("intervalcert.normalisation.MAX_MATRIX_BITS", 1_000)
+    monkeypatch.setattr("intervalcert.model.normalisation.MAX_MATRIX_BITS", 1_000)
     code, out, err = ran(capsys, "convert", tmp_path / "m.npz", tmp_path / "n.npz")
     assert (code, out) == (3, "")
     assert "so long" in err

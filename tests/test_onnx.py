@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from intervalcert import InputError, UsageError, load_model
-from intervalcert.deployed import as_deployed
-from intervalcert.formats import get_format
+from intervalcert.numbers.float_formats import get_format
+from intervalcert.verify.deployed import as_deployed
 from tests.commands import ran
 from tests.onnx_models import (
     TYPES,

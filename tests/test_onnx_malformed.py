@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intervalcert import InputError, UsageError, lipschitz, load_model
-from intervalcert.backends import get_backend, ladder
-from intervalcert.forward import Evaluator
-from intervalcert.layerwise import Plan
-from intervalcert.loaders import onnx_file, onnx_graph, tensors
-from intervalcert.loaders.assembly import Assembly
+from intervalcert import InputError, UsageError, load_model
+from intervalcert.backends.registry import get_backend, precision_ladder
+from intervalcert.bounds import margin_bounds as lipschitz
+from intervalcert.bounds.norm_bounds import Plan
+from intervalcert.io.models import onnx_file, onnx_graph, tensors
+from intervalcert.io.models.assembly import Assembly
+from intervalcert.model.evaluation import Evaluator
 from tests.commands import ran
 from tests.onnx_models import array, layers_of, model, node, onnx, read, refused, saved, tensor, whole
 
@@ -523,7 +524,7 @@ def test_a_matrix_at_many_places_is_held_bounded_and_converted_once(monkeypatch)
         lipschitz, "layer_bound", lambda *each, bound=lipschitz.layer_bound: (bounded.append(each[0]), bound(*each))[1]
     )
     stepped = []
-    found = lipschitz.layer_bounds(network, ladder("exact"), [Plan()] * 21, stepped.append)
+    found = lipschitz.layer_bounds(network, precision_ladder("exact"), [Plan()] * 21, stepped.append)
     assert bounded == [weights[0], weights[20]]
     assert set(stepped) == set(range(21))
     assert found == tuple(bound for bound in (found[0], found[20]) for _ in range(20 if bound is found[0] else 1))
@@ -533,7 +534,7 @@ def test_a_matrix_at_many_places_is_held_bounded_and_converted_once(monkeypatch)
 
 def test_plans_that_differ_are_carried_out_each():
     network = read(tied(2))
-    found = lipschitz.layer_bounds(network, ladder("exact"), [Plan(iterations=0), Plan(iterations=5), Plan()])
+    found = lipschitz.layer_bounds(network, precision_ladder("exact"), [Plan(iterations=0), Plan(iterations=5), Plan()])
     assert found[0].upper > found[1].upper
 
 

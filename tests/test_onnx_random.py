@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intervalcert.activations import activation
-from intervalcert.rational import RationalMatrix
+from intervalcert.model.activations import activation
+from intervalcert.numbers.matrices import RationalMatrix
 from tests.onnx_models import UNITS, agree, fractions, logits, model, node, read, rounding, run, whole
 
 SAMPLES = 3
@@ -56,7 +56,7 @@ class Chain:
         return (np.array(listed, self.kind) / 2).astype(self.kind).reshape(shape)
 
     def add(self, op, inputs=None, more="", **attributes):
-        """One node on what flows; `inputs` if it is not the first one."""
+        """One node on what flows; `points` if it is not the first one."""
         output = self.name()
         self.nodes.append(node(op, inputs or f"{self.value} {more}", output, **attributes))
         self.value = output

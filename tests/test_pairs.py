@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intervalcert.pairs import Dyadics, PairMatrix, floats_above
-from intervalcert.rational import dyadic_value, float_enclosure
+from intervalcert.numbers.pairs import Dyadics, PairMatrix, floats_above
+from intervalcert.numbers.rounding import dyadic_value, float_enclosure
 
 dyadics = st.builds(dyadic_value, st.integers(-(2**70), 2**70), st.integers(-1200, 1200))
 bounds = dyadics.map(abs)
@@ -61,7 +61,7 @@ def test_floats_from_above_at_the_ends(exact, expected):
     assert Dyadics.of_fractions([exact]).rounded_up().tolist() == [expected]
 
 
-def rows_of(entries, classes):
+def table_of(entries, classes):
     rows = [[Fraction(0)] * classes for _ in range(classes)]
     places = ((i, j) for j in range(classes) for i in range(j))
     for (i, j), value in zip(places, entries, strict=True):
@@ -72,7 +72,7 @@ def rows_of(entries, classes):
 @given(data=st.data(), classes=st.integers(1, 6))
 def test_a_matrix_of_pairs_is_that_matrix(data, classes):
     entries = data.draw(st.lists(bounds, min_size=classes * (classes - 1) // 2, max_size=classes * (classes - 1) // 2))
-    rows = rows_of(entries, classes)
+    rows = table_of(entries, classes)
     made = PairMatrix(Dyadics.of_fractions(entries))
     assert len(made) == classes
     assert [[made[i][j] for j in range(classes)] for i in range(classes)] == rows
@@ -95,8 +95,8 @@ def test_a_matrix_of_pairs_is_that_matrix(data, classes):
 
 
 def test_another_number_makes_another_matrix():
-    one = PairMatrix.of(rows_of([Fraction(1), Fraction(2), Fraction(3)], 3))
-    assert one != PairMatrix.of(rows_of([Fraction(1), Fraction(2), Fraction(4)], 3))
+    one = PairMatrix.of(table_of([Fraction(1), Fraction(2), Fraction(3)], 3))
+    assert one != PairMatrix.of(table_of([Fraction(1), Fraction(2), Fraction(4)], 3))
     assert one != ((0, 1, 2), (1, 0, 3), (2, 4, 0))
     assert one[0] != one[1]
     assert one != "margins"
@@ -122,7 +122,7 @@ def test_a_number_of_pairs_that_no_classes_have_is_refused():
 
 
 def test_nobody_changes_what_is_held():
-    made = PairMatrix.of(rows_of([Fraction(1)], 2))
+    made = PairMatrix.of(table_of([Fraction(1)], 2))
     with pytest.raises(ValueError, match="read-only"):
         made.entries.mantissas[0] = 0
     with pytest.raises(ValueError, match="read-only"):

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from intervalcert import Bounds, Network, Verdict, audit, certify_inputs, compute_bounds, load_model
-from intervalcert.backends import ladder
-from intervalcert.batch import Outputs, certify_all, read_outputs, summarise
-from intervalcert.certifier import Certifier
+from intervalcert.backends.registry import precision_ladder
+from intervalcert.execution.streaming import Outputs, certify_all, read_outputs, summarise
+from intervalcert.proof.decision import Certifier
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 PAPER = SHARED / "paper"
@@ -51,7 +51,7 @@ def bounds_of(backend: str, iterations: int | str = GRAM_STEPS) -> Bounds:
 
 @cache
 def verdicts_of(backend: str, iterations: int | str = GRAM_STEPS) -> tuple[Verdict, ...]:
-    certifier = Certifier(bounds_of(backend, iterations).margins.matrix, ladder("arb"))
+    certifier = Certifier(bounds_of(backend, iterations).margins.matrix, precision_ladder("arb"))
     return certify_all(certifier, outputs(), outputs().radii or ())
 
 
@@ -112,7 +112,7 @@ def test_chain_margins_certify_more(backend: str) -> None:
     plain, chain = (compute_bounds(model(), backend, margins=m) for m in ("product", "chain"))
     for i, j in product(CLASSES, CLASSES):
         assert chain.margins.matrix[i][j] <= plain.margins.matrix[i][j]
-    certifier = Certifier(chain.margins.matrix, ladder("arb"))
+    certifier = Certifier(chain.margins.matrix, precision_ladder("arb"))
     assert sum(v.certified for v in certify_all(certifier, outputs(), outputs().radii or ())) == 9_589
 
 
@@ -137,7 +137,7 @@ def test_arb_is_at_least_exact_everywhere_and_the_audit_says_so() -> None:
     """The audit recomputes with exact rationals; its numbers are compared here once more, not only its answer."""
     arb = bounds_of("arb")
     assert [layer.iterations for layer in arb.layers] == [GRAM_STEPS] * 9
-    assert [layer.refused for layer in arb.layers] == [()] * 9, "arb is to settle this model by itself"
+    assert [layer.skipped_because for layer in arb.layers] == [()] * 9, "arb is to settle this model by itself"
     report = audit(arb, model())
     claimed = [bound for layer in arb.layers for bound in (layer.upper, layer.lower)]
     claimed += [arb.margins.matrix[i][j] for j in CLASSES for i in range(j)]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from intervalcert import Network, compute_bounds
-from intervalcert.auditing import AuditReport, Claim
-from intervalcert.cli import main
-from intervalcert.report import audit_table, bounds_tables, excess_text, percent, print_data
+from intervalcert.bounds.audit import AuditedClaim, AuditReport
+from intervalcert.cli.program import main
+from intervalcert.report.text import audit_table, bounds_tables, excess_text, percent, print_data
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def test_a_claim_that_fails_by_little_is_shown_failing(capsys):
         audit_table(
             AuditReport(
                 (
-                    Claim("layer 0, upper", exact - hair, exact, confirmed=False),
-                    Claim("layer 0, lower", exact + hair, exact, confirmed=False),
+                    AuditedClaim("layer 0, upper", exact - hair, exact, confirmed=False),
+                    AuditedClaim("layer 0, lower", exact + hair, exact, confirmed=False),
                 )
             ),
             "input",

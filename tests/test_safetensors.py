@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intervalcert import InputError, UsageError, load_model
-from intervalcert.loaders import named
-from intervalcert.loaders.interface import Hints
-from intervalcert.loaders.named import Stored, from_bfloat16, network_of
+from intervalcert.io.models import named
+from intervalcert.io.models.interface import Hints
+from intervalcert.io.models.named import Stored, from_bfloat16, network_of
 from tests.commands import ran
 
 pytest.importorskip("safetensors", reason="the package safetensors is not installed")
@@ -116,7 +116,7 @@ def test_bfloat16_of_any_layout_is_read_by_its_bits():
 
 def test_numbers_stay_as_they_are_stored(tmp_path, monkeypatch):
     """A large file is not turned into Python's integers when it is read."""
-    monkeypatch.setattr("intervalcert.rational.exact_integers", lambda *_: pytest.fail("converted"))
+    monkeypatch.setattr("intervalcert.numbers.matrices.exact_integers", lambda *_: pytest.fail("converted"))
     network = load_model(written(tmp_path / "m.safetensors", {"0.weight": layer(3, 2), "2.weight": layer(2, 3)}))
     assert network.inputs == 2
 
@@ -388,7 +388,7 @@ def test_deep_headers_are_refused(tmp_path, depth):
 
 
 def test_a_header_that_claims_to_be_large_is_refused(tmp_path):
-    from intervalcert.loaders.safetensors_file import read
+    from intervalcert.io.models.safetensors_file import read
 
     path = tmp_path / "m.safetensors"
     for length in (2**63, 2**24 + 8, 9, 0):
@@ -398,7 +398,7 @@ def test_a_header_that_claims_to_be_large_is_refused(tmp_path):
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
-    from intervalcert.loaders import safetensors_file
+    from intervalcert.io.models import safetensors_file
 
     monkeypatch.setattr(safetensors_file, "MAX_UNPACKED_BYTES", 2**20)
     path = tmp_path / "m.safetensors"

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from intervalcert.activations import Hinges, activation
-from intervalcert.ellipsoids import Sector
-from intervalcert.sectors import holds_sector, is_within_reach, sector_around
+from intervalcert.model.activations import PiecewiseLinear, activation
+from intervalcert.proof.ellipsoids import Sector
+from intervalcert.proof.sectors import holds_sector, is_within_reach, sector_around
 
 GRID = Fraction(1, 2**40)
 NAMES = ("relu", "hard_tanh", "identity", "leaky_relu:0.01", "leaky_relu:1/3", "leaky_relu:-0.5", "leaky_relu:2")
-RELU = activation("relu").hinges
+RELU = activation("relu").piecewise_linear
 
 small = st.fractions(min_value=-4, max_value=4, max_denominator=24)
 floats = st.one_of(
@@ -28,8 +28,8 @@ floats = st.one_of(
 )
 reaches = st.one_of(st.floats(0, 16), st.sampled_from([0.0, 5e-324, 1e-300, 2.0**-60, 1.0, 1e300]))
 functions = st.one_of(
-    st.sampled_from(NAMES).map(lambda name: activation(name).hinges),
-    st.builds(Hinges, small, small, st.lists(st.tuples(small, small), max_size=4).map(tuple)),
+    st.sampled_from(NAMES).map(lambda name: activation(name).piecewise_linear),
+    st.builds(PiecewiseLinear, small, small, st.lists(st.tuples(small, small), max_size=4).map(tuple)),
 )
 
 
@@ -62,8 +62,8 @@ def ends(sector):
 @example(function=RELU, z=1.0, reach=1.0)
 @example(function=RELU, z=-1.0, reach=1.0)
 @example(function=RELU, z=-5e-324, reach=5e-324)
-@example(function=activation("hard_tanh").hinges, z=1.0, reach=2.0)
-@example(function=activation("hard_tanh").hinges, z=-1.0, reach=2.5)
+@example(function=activation("hard_tanh").piecewise_linear, z=1.0, reach=2.0)
+@example(function=activation("hard_tanh").piecewise_linear, z=-1.0, reach=2.5)
 def test_all_quotients_lie_in_the_sector(function, z, reach):
     sector = sector_around(function, one(z), one(z), one(reach))
     low, high = ends(sector)
@@ -108,7 +108,7 @@ def test_nothing_narrower_is_believed(function, z, reach, less):
 @given(name=st.sampled_from(["relu", "leaky_relu:0.01", "leaky_relu:-0.5", "leaky_relu:2"]), z=st.floats(-4, 4))
 def test_it_is_no_wider_than_it_must_be(name, z):
     """For one kink the quotients at the ends of the reach fill the sector up to two steps of the grid."""
-    function = activation(name).hinges
+    function = activation(name).piecewise_linear
     low, high = ends(sector_around(function, one(z), one(z), one(3.0)))
     found = quotients(function, Fraction(z), Fraction(3))
     assert min(found) - low <= 8 * GRID
@@ -154,7 +154,7 @@ def test_up_to_the_kink_and_not_beyond():
 
 def test_without_reach_nothing_changes():
     for name in NAMES:
-        function = activation(name).hinges
+        function = activation(name).piecewise_linear
         for z in (0.3, -0.3, 3.0, -3.0):
             low, high = ends(sector_around(function, one(z), one(z), one(0)))
             slope = quotients(function, Fraction(z), Fraction(1, 2**100))[0]
@@ -164,7 +164,7 @@ def test_without_reach_nothing_changes():
 
 def test_opposite_hinges_do_not_cancel():
     """hard_tanh from the middle of its slope, over both kinks: down to 1/2, up to 1."""
-    function = activation("hard_tanh").hinges
+    function = activation("hard_tanh").piecewise_linear
     low, high = ends(sector_around(function, one(0), one(0), one(2)))
     assert low <= Fraction(1, 2)
     assert high >= 1

@@ -39,14 +39,18 @@ from intervalcert import (
     save_bounds,
     save_model,
 )
-from intervalcert.api import bulk_certifier
-from intervalcert.artifacts import Bounds
-from intervalcert.bulk import Radii, Rows
-from intervalcert.loaders.assembly import Assembly
-from intervalcert.loaders.interface import Hints
-from intervalcert.network import Layer, Single, Source
-from intervalcert.rational import RationalMatrix, decimal_upper, float_below
-from intervalcert.tables import open_rows
+from intervalcert.api import vectorised_certifier
+from intervalcert.bounds.results import Bounds
+from intervalcert.io.models.assembly import Assembly
+from intervalcert.io.models.interface import Hints
+from intervalcert.io.tables import open_rows
+from intervalcert.model.layers import Layer
+from intervalcert.model.network import Source
+from intervalcert.model.single import Single
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.numbers.rounding import float_below
+from intervalcert.numbers.text import decimal_upper
+from intervalcert.verify.number_table import Epsilons, NumberTable
 
 THRESHOLDS = [Fraction(0), Fraction(1, 2), Fraction(1, 3), Fraction(-7, 4), Fraction(10) ** 30, Fraction(1, 10**40)]
 
@@ -265,12 +269,12 @@ def test_lines_of_text_against_any_threshold(tmp_path_factory, lines, threshold,
     path = tmp_path_factory.getbasetemp() / "lines.txt"
     path.write_text("\n".join(lines) + "\n")
     bounds = replace(BOUNDS[Fraction(0)], single=Single(threshold))
-    certifier = bulk_certifier(bounds)
+    certifier = vectorised_certifier(bounds)
     radius = Fraction(eps)
     judged = [
         one
         for rows in open_rows(path, certifier.columns).chunks
-        for one in certifier.verdicts(rows, Radii.all_equal(radius))
+        for one in certifier.verdicts(rows, Epsilons.all_equal(radius))
     ]
     assert found(judged) == expected([Fraction(line) for line in lines], threshold, radius)
 
@@ -284,9 +288,9 @@ def test_thresholds_beyond_the_floats(threshold, tmp_path):
         (tmp_path / "y.txt").write_text("\n".join(some) + "\n")
         wanted = expected([Fraction(line) for line in some], Fraction(threshold), 0)
         assert found(certify(bounds, some, 0)) == wanted
-        certifier = bulk_certifier(bounds)
+        certifier = vectorised_certifier(bounds)
         [rows] = open_rows(tmp_path / "y.txt", certifier.columns).chunks
-        assert found(certifier.verdicts(rows, Radii.all_equal(Fraction(0)))) == wanted
+        assert found(certifier.verdicts(rows, Epsilons.all_equal(Fraction(0)))) == wanted
     assert found(certify(bounds, np.array([0.5, 7.0]), 0)) == expected([Fraction(1, 2), 7], Fraction(threshold), 0)
 
 
@@ -563,9 +567,9 @@ def test_a_damaged_threshold_is_refused_without_the_model(tmp_path, changed):
 
 
 def test_a_certifier_that_travels_keeps_its_threshold():
-    bulk = bulk_certifier(compute_bounds(network(threshold="1/3")))
+    bulk = vectorised_certifier(compute_bounds(network(threshold="1/3")))
     again = pickle.loads(pickle.dumps(bulk))
-    rows, radii = Rows(np.array([[0.0], [0.4], [5.0]])), Radii.all_equal(Fraction(0))
+    rows, radii = NumberTable(np.array([[0.0], [0.4], [5.0]])), Epsilons.all_equal(Fraction(0))
     assert again.columns == bulk.columns == 1
     assert again.verdicts(rows, radii) == bulk.verdicts(rows, radii)
 

@@ -27,23 +27,18 @@ from hypothesis import strategies as st
 from pyarrow import parquet as pq
 
 from intervalcert import InputError, Network, UsageError, certify, compute_bounds, save_bounds
-from intervalcert.api import bulk_certifier
-from intervalcert.backends import get_backend
-from intervalcert.batch import (
-    VERDICT_COLUMNS,
-    Outputs,
-    certify_all,
-    certify_source,
-    read_labels,
-    read_outputs,
-    verdict_sink,
-)
-from intervalcert.bulk import BulkCertifier, Radii, Rows, Verdicts
-from intervalcert.certifier import Certifier, Verdict
-from intervalcert.cli import main
-from intervalcert.rational import RationalVector
-from intervalcert.tables import open_rows, source, text_rows
-from intervalcert.tables.parquet_pages import page_bytes
+from intervalcert.api import vectorised_certifier
+from intervalcert.backends.registry import get_backend
+from intervalcert.cli.program import main
+from intervalcert.execution.streaming import Outputs, certify_all, certify_source, read_labels, read_outputs
+from intervalcert.io.tables import open_rows, source, text_rows
+from intervalcert.io.tables.parquet_pages import page_bytes
+from intervalcert.io.tables.writers import VERDICT_COLUMNS, verdict_sink
+from intervalcert.numbers.matrices import RationalVector
+from intervalcert.proof.decision import Certifier, Verdict
+from intervalcert.verify.number_table import Epsilons, NumberTable
+from intervalcert.verify.vectorised import VectorisedCertifier
+from intervalcert.verify.verdicts import Verdicts
 
 BOUNDS = compute_bounds(Network.from_arrays([np.array([[1.0, 2.0], [0.5, 1.0], [-1.0, 2.0]])]), "exact", 3)
 MARGINS = BOUNDS.margins.matrix
@@ -60,7 +55,7 @@ def fractions(outputs):
 
 def collected(path, radii=None, *, with_radius=True, **options):
     """The verdicts of a file, by the streaming path."""
-    bulk = BulkCertifier(MARGINS, get_backend("exact"))
+    bulk = VectorisedCertifier(MARGINS, get_backend("exact"))
     found = []
     for rows in open_rows(path, 3, **options).chunks:
         found += bulk.verdicts(rows, radii or rows.radii, with_radius=with_radius)
@@ -94,7 +89,7 @@ def test_text_has_the_verdicts_of_its_decimals(tmp_path_factory, lines, eps, blo
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_rows, "BLOCK_BYTES", block)
         assert fractions(read_outputs(path, 3)) == rows
-        radius = Radii.all_equal(Fraction(1, 3))
+        radius = Epsilons.all_equal(Fraction(1, 3))
         assert collected(path, radius) == list(expected)
         assert [v.certified for v in collected(path, radius, with_radius=False)] == [v.certified for v in expected]
 
@@ -109,7 +104,7 @@ def test_lines_with_radii(tmp_path_factory, lines, radii, block):
         patch.setattr(text_rows, "BLOCK_BYTES", block)
         assert read_outputs(path, 3).radii == tuple(exact)
         assert collected(path) == list(one_by_one([[Fraction(cell) for cell in line] for line in lines], exact))
-        summary = certify_source(bulk_certifier(BOUNDS), open_rows(path, 3), None)
+        summary = certify_source(vectorised_certifier(BOUNDS), open_rows(path, 3), None)
     assert summary.eps == (exact[0] if len(set(exact)) == 1 else None)
 
 
@@ -194,7 +189,7 @@ def test_a_byte_that_is_no_text_is_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize("dtype", ["<f2", ">f4", "<f4", "<f8", ">f8", "<i4", ">i8", "<u8", "i1", "bfloat16"])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_arrays_in_windows(tmp_path, monkeypatch, dtype, order):
-    monkeypatch.setattr("intervalcert.tables.numpy_rows.CHUNK_CELLS", 20)
+    monkeypatch.setattr("intervalcert.io.tables.numpy_rows.CHUNK_CELLS", 20)
     rng = np.random.default_rng(2)
     array = np.abs(rng.normal(size=(50, 3)) * 9)
     array[:10] = np.rint(array[:10])
@@ -202,7 +197,7 @@ def test_arrays_in_windows(tmp_path, monkeypatch, dtype, order):
     np.save(tmp_path / "y.npy", array)
     eps = Fraction(1, 7)
     expected = one_by_one([[Fraction(float(x)) for x in row] for row in array], [eps] * 50)
-    assert collected(tmp_path / "y.npy", Radii.all_equal(eps), bfloat16=dtype == "bfloat16") == list(expected)
+    assert collected(tmp_path / "y.npy", Epsilons.all_equal(eps), bfloat16=dtype == "bfloat16") == list(expected)
     assert certify(BOUNDS, array, eps) == expected
     assert certify(BOUNDS, array, [eps] * 50) == expected
     assert certify(BOUNDS, array[:, ::-1][:, ::-1], str(eps)) == expected
@@ -218,16 +213,16 @@ def test_bfloat16_must_be_said(tmp_path):
 
 
 def test_the_place_of_nan_is_that_in_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("intervalcert.tables.numpy_rows.CHUNK_CELLS", 30)
+    monkeypatch.setattr("intervalcert.io.tables.numpy_rows.CHUNK_CELLS", 30)
     array = np.ones((100, 3), dtype=np.float32)
     array[77, 2] = np.nan
     np.save(tmp_path / "y.npy", array)
     with pytest.raises(InputError, match=r"y\.npy: nan in row 77, column 2"):
-        collected(tmp_path / "y.npy", Radii.all_equal(Fraction(0)))
+        collected(tmp_path / "y.npy", Epsilons.all_equal(Fraction(0)))
 
 
 def test_a_file_cut_while_it_is_read_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("intervalcert.tables.numpy_rows.CHUNK_CELLS", 30)
+    monkeypatch.setattr("intervalcert.io.tables.numpy_rows.CHUNK_CELLS", 30)
     np.save(tmp_path / "y.npy", np.ones((10_000, 3)))
     chunks = open_rows(tmp_path / "y.npy", 3).chunks
     next(chunks)
@@ -246,7 +241,7 @@ def write_parquet(path, **columns):
 
 def test_parquet(tmp_path, monkeypatch):
     """Mixed types, several row groups and batches, integers beyond the floats."""
-    monkeypatch.setattr("intervalcert.tables.parquet_rows.CHUNK_CELLS", 15)
+    monkeypatch.setattr("intervalcert.io.tables.parquet_rows.CHUNK_CELLS", 15)
     rng = np.random.default_rng(3)
     columns = {
         "cat": rng.normal(size=40).astype(np.float32),
@@ -257,7 +252,7 @@ def test_parquet(tmp_path, monkeypatch):
     rows = [[Fraction(x.item()) for x in row] for row in zip(*columns.values(), strict=True)]
     assert fractions(read_outputs(path, 3)) == rows
     eps = Fraction(1, 3)
-    assert collected(path, Radii.all_equal(eps)) == list(one_by_one(rows, [eps] * 40))
+    assert collected(path, Epsilons.all_equal(eps)) == list(one_by_one(rows, [eps] * 40))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16])
@@ -294,7 +289,7 @@ def test_bad_parquet_is_refused(tmp_path, name):
     columns, phrases = BAD_PARQUET[name]
     path = write_parquet(tmp_path / "y.parquet", **columns)
     with pytest.raises(InputError) as refused:
-        collected(path, None if "eps" in columns else Radii.all_equal(Fraction(0)))
+        collected(path, None if "eps" in columns else Epsilons.all_equal(Fraction(0)))
     assert all(phrase in str(refused.value) for phrase in ["y.parquet" if name != "negative radius" else "", *phrases])
 
 
@@ -304,11 +299,11 @@ def test_damaged_parquet_is_refused(tmp_path):
     for data in [b"", b"PAR1", b"1,2,3\n", *(good[:cut] for cut in range(0, len(good) - 1, 97))]:
         path.write_bytes(data)
         with pytest.raises(InputError, match=r"bad\.parquet"):
-            collected(path, Radii.all_equal(Fraction(0)))
+            collected(path, Epsilons.all_equal(Fraction(0)))
     for at in range(0, len(good), 41):
         path.write_bytes(good[:at] + bytes([good[at] ^ 0x55]) + good[at + 1 :])
         with contextlib.suppress(InputError):  # it may still be valid; nothing else may happen
-            collected(path, Radii.all_equal(Fraction(0)))
+            collected(path, Epsilons.all_equal(Fraction(0)))
 
 
 WAYS = {
@@ -358,7 +353,7 @@ def test_a_small_parquet_file_with_very_many_rows_is_refused(tmp_path, use_dicti
 
 def test_a_page_of_parquet_that_lies_about_its_size_is_refused(tmp_path, monkeypatch):
     """The end of the file says otherwise, but the library would believe the page."""
-    monkeypatch.setattr("intervalcert.files.FREE_BYTES", 2**16)
+    monkeypatch.setattr("intervalcert.io.files.FREE_BYTES", 2**16)
     path = giant(tmp_path / "y.parquet", 1250, use_dictionary=False)
     assert len(read_outputs(path, 3).rows) == 1250
     with path.open("rb") as file:
@@ -377,7 +372,7 @@ def test_a_page_of_parquet_that_lies_about_its_size_is_refused(tmp_path, monkeyp
 
 def test_pages_that_are_too_large_together_are_refused(tmp_path, monkeypatch):
     path = giant(tmp_path / "y.parquet", 1250, use_dictionary=False)
-    monkeypatch.setattr("intervalcert.tables.parquet_rows.MAX_PAGES_BYTES", 30_000)
+    monkeypatch.setattr("intervalcert.io.tables.parquet_rows.MAX_PAGES_BYTES", 30_000)
     with pytest.raises(InputError, match=r"row group 0 has pages .* write smaller pages or row groups"):
         open_rows(path, 3)
 
@@ -410,7 +405,8 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
 
 
 def test_pyarrow_is_imported_only_for_parquet():
-    program = "import sys, intervalcert.cli, intervalcert.batch, intervalcert.api; assert 'pyarrow' not in sys.modules"
+    modules = "intervalcert.cli.commands, intervalcert.execution.streaming, intervalcert.api"
+    program = f"import sys, {modules}; assert 'pyarrow' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
@@ -475,7 +471,7 @@ def test_a_failure_in_the_middle_leaves_what_was_there(tmp_path, ending):
 @pytest.mark.parametrize("name", ["l.txt", "l.npy"])
 def test_labels_in_pieces(tmp_path, monkeypatch, name):
     monkeypatch.setattr(text_rows, "BLOCK_BYTES", 20)
-    monkeypatch.setattr("intervalcert.tables.numpy_rows.CHUNK_CELLS", 7)
+    monkeypatch.setattr("intervalcert.io.tables.numpy_rows.CHUNK_CELLS", 7)
     labels = np.random.default_rng(1).integers(0, 3, 100)
     np.save(tmp_path / "l.npy", labels)
     (tmp_path / "l.txt").write_text("".join(f"{x}\n" for x in labels))
@@ -483,9 +479,9 @@ def test_labels_in_pieces(tmp_path, monkeypatch, name):
     np.save(tmp_path / "y.npy", np.eye(3)[np.arange(100) % 3])
     rows = open_rows(tmp_path / "y.npy", 3)
     summary = certify_source(
-        bulk_certifier(BOUNDS),
+        vectorised_certifier(BOUNDS),
         rows,
-        Radii.all_equal(Fraction(0)),
+        Epsilons.all_equal(Fraction(0)),
         labels=source.LabelSource(Path("l"), iter([labels]), 3),
     )
     assert (summary.total, summary.certified) == (100, 100)
@@ -526,7 +522,7 @@ def folder(tmp_path, monkeypatch):
 
 def test_every_format_in_every_format_out(folder, capsys, monkeypatch):
     """The same numbers as .npy, Parquet and text; the same verdicts as .npy and Parquet."""
-    monkeypatch.setattr("intervalcert.tables.numpy_rows.CHUNK_CELLS", 100)
+    monkeypatch.setattr("intervalcert.io.tables.numpy_rows.CHUNK_CELLS", 100)
     logits = np.random.default_rng(5).normal(size=(200, 3)).astype(np.float32)
     np.save("y.npy", logits)
     write_parquet("y.parquet", **{f"y{i}": logits[:, i] for i in range(3)})
@@ -553,7 +549,7 @@ def test_bfloat16_on_the_command_line(folder, capsys):
 
 PEAK = """
 import sys
-from intervalcert.cli import main
+from intervalcert.cli.program import main
 code = main(sys.argv[1:])
 status = open("/proc/self/status").read().splitlines()
 print(next(line.split()[1] for line in status if line.startswith("VmHWM")))
@@ -609,7 +605,7 @@ def test_an_interrupted_run_leaves_no_half_file(folder, name, code, ending):
 
 def test_rows_of_exact_floats_have_no_second_look():
     with pytest.raises(ValueError, match="no second look"):
-        Rows.of_array(np.ones((1, 3))).lead(0, 0, 1)
+        NumberTable.of_array(np.ones((1, 3))).lead(0, 0, 1)
 
 
 # -- what a hostile reading found ------------------------------------------------------------------------------------
@@ -639,8 +635,8 @@ def test_the_count_of_exact_decisions_does_not_depend_on_the_output(tmp_path, ep
     """A lead of 1 and a bit against a margin of 2: only exact rationals can tell."""
     margins = ((Fraction(0), Fraction(2)), (Fraction(2), Fraction(0)))
     (tmp_path / "y.csv").write_text("1.00000000000000000002,0\n")
-    certifier = BulkCertifier(margins, get_backend("exact"))
-    radii = Radii.all_equal(Fraction(eps))
+    certifier = VectorisedCertifier(margins, get_backend("exact"))
+    radii = Epsilons.all_equal(Fraction(eps))
     found = [
         certify_source(certifier, open_rows(tmp_path / "y.csv", 2), radii, write=write)
         for write in (None, lambda _: None)

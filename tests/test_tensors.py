@@ -6,12 +6,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from intervalcert import (
-    InputError,
-    Network,
-)
-from intervalcert.loaders.tensors import Tensor
-from intervalcert.rational import RationalMatrix
+from intervalcert import InputError, Network
+from intervalcert.io.models.tensors import Tensor
+from intervalcert.numbers.matrices import RationalMatrix
 
 
 def test_the_hash_does_not_depend_on_how_numbers_are_held():

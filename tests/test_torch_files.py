@@ -818,7 +818,7 @@ def test_names_that_end_in_the_middle_are_refused(tmp_path):
 
 
 def test_a_large_pickle_is_refused(monkeypatch):
-    from intervalcert.loaders import torch_file
+    from intervalcert.io.models import torch_file
 
     monkeypatch.setattr(torch_file, "MAX_PICKLE", len(PICKLE))
     assert load_model(FIXTURE).outputs == 3
@@ -899,7 +899,7 @@ def test_newer_ones_are_not(monkeypatch, version):
 
 def test_torch_is_imported_only_for_its_own_files():
     code = (
-        "import sys; from intervalcert import load_model; import intervalcert.loaders.torch_file\n"
+        "import sys; from intervalcert import load_model; import intervalcert.io.models.torch_file\n"
         f"load_model({str(FIXTURES / 'mlp.npz')!r}); assert 'torch' not in sys.modules\n"
         f"load_model({str(FIXTURE)!r}); assert 'torch' in sys.modules"
     )

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from intervalcert import InputError, UsageError, certify_inputs, evaluate, from_torch, load_model
-from intervalcert.loaders import torch_modules
+from intervalcert.io.models import torch_modules
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 nn = torch.nn

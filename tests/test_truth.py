@@ -2,8 +2,8 @@
 
 import pytest
 
+from intervalcert.backends.protocol import Truth
 from intervalcert.errors import InconclusiveError, UndecidedError
-from intervalcert.protocol import Truth
 
 
 def test_decided_truth_is_a_bool():

@@ -22,12 +22,13 @@ import numpy as np
 import numpy.typing as npt
 
 from intervalcert.backends.generic import GenericVector, check_distinct, hull_of_roots
+from intervalcert.backends.protocol import Truth
 from intervalcert.errors import UnboundedError
-from intervalcert.protocol import Truth
-from intervalcert.rational import RationalMatrix, dyadic_value, float_enclosure
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.numbers.rounding import dyadic_value, float_enclosure
 
 if TYPE_CHECKING:
-    from intervalcert.protocol import Backend, Floats, Indices, Matrix, Scalar
+    from intervalcert.backends.protocol import Backend, Floats, Indices, Matrix, Scalar
 
 __all__ = ["ArbBackend", "ArbMatrix", "ArbScalar"]
 
@@ -329,7 +330,7 @@ class ArbMatrix:
             quotient = ArbScalar(self.scale / divisor.ball, self.bits)  # nan is caught
         return replace(self, scale=quotient.ball)
 
-    def times(self, factor: ArbScalar) -> ArbMatrix:
+    def scalar_mul(self, factor: ArbScalar) -> ArbMatrix:
         with _working(self.bits):
             if factor.ball.is_exact():
                 return replace(self, scale=self.scale * factor.ball)
@@ -341,7 +342,7 @@ class ArbMatrix:
     def transposed(self) -> ArbMatrix:
         return replace(self, centre=_Centre(self.centre.held.transpose(), self.bits, turned=self.centre))
 
-    def scaled(self, exponent: int) -> ArbMatrix:
+    def ldexp(self, exponent: int) -> ArbMatrix:
         with _working(self.bits):
             return replace(self, scale=self.scale * flint.arb((1, exponent)))
 
@@ -364,7 +365,7 @@ class ArbMatrix:
     def _moved_sharply(self, bits: int) -> BallMatrix:
         """floor(x·2^bits + 1/2)/2^bits, entry by entry: a point wherever both ends of a ball move to the same one.
 
-        Slow. On the refined rung, whose balls are far narrower than a step, it keeps them from growing.
+        Slow. With refined bits, whose balls are far narrower than a step, it keeps them from growing.
         """
         rows, columns = self.shape
         with _working(self.bits):
@@ -408,7 +409,7 @@ class ArbMatrix:
         some = type(held)(len(rows), len(columns), [held[i, j] for i in rows.tolist() for j in columns.tolist()])
         return replace(self, centre=_Centre(some, self.bits, self.centre.unit))  # no part of E is larger than E
 
-    def weighted(self, rows: Floats, columns: Floats) -> ArbMatrix:
+    def diag_scaled(self, rows: Floats, columns: Floats) -> ArbMatrix:
         left, right = ([flint.arb(x) for x in weights.tolist()] for weights in (rows, columns))  # exact
         with _working(self.bits):
             if (rows == rows[0]).all() and (columns == columns[0]).all():
@@ -430,14 +431,14 @@ class ArbMatrix:
             made = flint.arb_mat(*self.shape, [zero.max(x) for x in mat.entries()])
             return ArbMatrix(_Centre(made, self.bits), flint.arb(1), error)
 
-    def logistic(self) -> ArbMatrix:
+    def sigmoid(self) -> ArbMatrix:
         return self._curved(lambda x: 1 / (1 + (-x).exp()))
 
-    def decay(self) -> ArbMatrix:
+    def expm1_neg(self) -> ArbMatrix:
         zero = flint.arb(0)
         return self._curved(lambda x: zero.min(x).exp() - 1)
 
-    def soft(self) -> ArbMatrix:
+    def log1p_exp_neg(self) -> ArbMatrix:
         zero = flint.arb(0)
         return self._curved(lambda x: zero.min(x).exp().log1p())
 
@@ -454,10 +455,10 @@ class ArbMatrix:
             made = [ArbScalar(x, self.bits).ball for x in hulls]  # nan is caught
             return ArbMatrix.of(flint.arb_mat(*self.shape, made), self.bits)
 
-    def within(self, norm: Fraction) -> ArbMatrix:  # noqa: ARG002 - there are bits enough
+    def with_norm_bound(self, norm: Fraction) -> ArbMatrix:  # noqa: ARG002 - there are bits enough
         return self
 
-    def ends(self) -> tuple[Floats, Floats]:
+    def float_bounds(self) -> tuple[Floats, Floats]:
         balls = self._balls().entries()
         with _working(53):  # ends are rounded outward to that: to floats, unless their exponents are beyond those
             both = np.array([(float(x.lower()), float(x.upper())) for x in balls])

@@ -16,12 +16,13 @@ import numpy as np
 
 from intervalcert.backends.generic import GenericVector, check_distinct, check_same_shape
 from intervalcert.backends.integers import Integers, Limbs, gram, product, python_integers, shortened
+from intervalcert.backends.protocol import Truth
 from intervalcert.errors import UnboundedError
-from intervalcert.protocol import Truth
-from intervalcert.rational import IntegerArray, RationalMatrix, float_at_least, sqrt_upper
+from intervalcert.numbers.matrices import IntegerArray, RationalMatrix
+from intervalcert.numbers.rounding import float_at_least, sqrt_upper
 
 if TYPE_CHECKING:
-    from intervalcert.protocol import Backend, Floats, Indices, Matrix, Scalar
+    from intervalcert.backends.protocol import Backend, Floats, Indices, Matrix, Scalar
 
 __all__ = ["ExactBackend", "ExactMatrix", "ExactScalar"]
 
@@ -106,14 +107,14 @@ class ExactMatrix:
             top, bottom = -top, -bottom
         return ExactMatrix(self.numerators * bottom, self.denominator * top)
 
-    def times(self, factor: ExactScalar) -> ExactMatrix:
+    def scalar_mul(self, factor: ExactScalar) -> ExactMatrix:
         top, bottom = factor.value.numerator, factor.value.denominator
         return ExactMatrix(self.numerators * top, self.denominator * bottom)
 
     def transposed(self) -> ExactMatrix:
         return ExactMatrix(self.integers.T, self.denominator)
 
-    def scaled(self, exponent: int) -> ExactMatrix:
+    def ldexp(self, exponent: int) -> ExactMatrix:
         if exponent < 0:
             return ExactMatrix(self.integers, self.denominator << -exponent)
         shift = min(exponent, _trailing_zeros(self.denominator))
@@ -160,7 +161,7 @@ class ExactMatrix:
         check_distinct(rows, columns)
         return ExactMatrix(self.integers[rows[:, None], columns], self.denominator)
 
-    def weighted(self, rows: Floats, columns: Floats) -> ExactMatrix:
+    def diag_scaled(self, rows: Floats, columns: Floats) -> ExactMatrix:
         made, denominator = self.numerators, self.denominator
         for weights in (rows[:, None], columns[None]):
             if (weights != 1).any():
@@ -172,19 +173,19 @@ class ExactMatrix:
         numerators = self.numerators
         return ExactMatrix(np.where(numerators > 0, numerators, 0), self.denominator)
 
-    def logistic(self) -> ExactMatrix:
+    def sigmoid(self) -> ExactMatrix:
         raise UnboundedError("exact values are rationals, and those of exp are not")
 
-    def decay(self) -> ExactMatrix:
-        return self.logistic()
+    def expm1_neg(self) -> ExactMatrix:
+        return self.sigmoid()
 
-    def soft(self) -> ExactMatrix:
-        return self.logistic()
+    def log1p_exp_neg(self) -> ExactMatrix:
+        return self.sigmoid()
 
-    def within(self, norm: Fraction) -> ExactMatrix:  # noqa: ARG002 - a point
+    def with_norm_bound(self, norm: Fraction) -> ExactMatrix:  # noqa: ARG002 - a point
         return self
 
-    def ends(self) -> tuple[Floats, Floats]:
+    def float_bounds(self) -> tuple[Floats, Floats]:
         numerators, d = self.numerators.ravel().tolist(), self.denominator
         lower = np.array([-float_at_least(-n, d) for n in numerators])
         upper = np.array([float_at_least(n, d) for n in numerators])

@@ -1,8 +1,8 @@
 """Balls around float64 matrices: one BLAS product a step, and every rounding error bounded beforehand and added upward.
 
-A matrix value is a ball in the Frobenius norm,    { (C + D)·2^e : ||D||_F <= radius },
+A matrix value is a ball in the Frobenius norm,    { (C + D)·2^e : ||D||_F <= error },
 with a float64 array C, an integer e, and a float. What is assumed of the machine: IEEE-754 binary64, rounding to
-nearest, gradual underflow (`machine` tests all three before anything is computed), and a BLAS whose products
+nearest, gradual underflow (`float_environment` tests all three before anything is computed), and a BLAS whose products
 are sums of products, in any order, with or without FMA (not a Strassen-like scheme). Then, with u = 2^-53, η = 2^-1074:
 
 * one operation:   |fl(x∘y) - x∘y| <= u·|fl(x∘y)| + η/2, and without the η for sums, which never underflow;
@@ -10,8 +10,8 @@ are sums of products, in any order, with or without FMA (not a Strassen-like sch
   Numerical Algorithms, 2nd ed., 3.1, with the underflow of each product added);
 * hence products:  ||fl(AB) - AB||_F <= γ_k·||A||_F·||B||_F + k·sqrt(rows·columns)·η,  since Frobenius norms multiply.
 
-Overflow cannot go unnoticed: C is kept near 1 by powers of two, which is exact or accounted for, and a radius that is
-not finite raises `UnboundedError`, whereupon `fallback` asks a finer number system.
+Overflow cannot go unnoticed: C is kept near 1 by powers of two, which is exact or accounted for, and an error that is
+not finite raises `UnboundedError`, whereupon `escalation` asks a finer number system.
 
 Scalars are few: intervals between rationals, rounded outward, of any size.
 """
@@ -29,16 +29,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from intervalcert.backends.generic import check_distinct, check_same_shape
+from intervalcert.backends.protocol import Truth
 from intervalcert.errors import UnboundedError
-from intervalcert.exponentials import FLOAT_ERROR, floats_decay, floats_logistic, floats_soft
-from intervalcert.machine import arithmetic_fault, product_fault
-from intervalcert.pairs import Dyadics
-from intervalcert.protocol import Truth
-from intervalcert.rational import RationalMatrix, dyadic_value, float_enclosure, root_upper, round_down, round_up
+from intervalcert.numbers.exponentials import FLOAT_ERROR, floats_expm1_neg, floats_log1p_exp_neg, floats_sigmoid
+from intervalcert.numbers.float_environment import arithmetic_fault, product_fault
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.numbers.pairs import Dyadics
+from intervalcert.numbers.rounding import dyadic_value, float_enclosure, root_upper, round_down, round_up
 
 if TYPE_CHECKING:
-    from intervalcert.pairs import Exponents
-    from intervalcert.protocol import Backend, Floats, Indices, Matrix, Scalar, Vector
+    from intervalcert.backends.protocol import Backend, Floats, Indices, Matrix, Scalar, Vector
+    from intervalcert.numbers.pairs import Exponents
 
 __all__ = ["Float64Backend", "Float64Matrix", "Float64Scalar", "Float64Vector"]
 
@@ -213,7 +214,7 @@ class Float64Vector:
         exponent = int(self.exponents[place])
         return Float64Scalar(*(_scaled(float(end[place]), exponent) for end in (self.low, self.high)))
 
-    def times(self, factor: Float64Scalar) -> Float64Vector:
+    def scalar_mul(self, factor: Float64Scalar) -> Float64Vector:
         least, most, shift = factor.between()
         with np.errstate(over="ignore", under="ignore"):
             ends = np.stack([end * part for end in (self.low, self.high) for part in (least, most)])
@@ -261,30 +262,30 @@ def _to_bits(x: Floats, bits: int) -> Floats:
 
 
 class Float64Matrix:
-    """{ (centre + D)·2^exponent : ||D||_F <= radius }. Immutable. The entries of the centre are finite.
+    """{ (centre + D)·2^exponent : ||D||_F <= error }. Immutable. The entries of the centre are finite.
 
     What is known of the norm of the centre travels along with it: `squares` and `norm` as in the properties below.
     `_operator`, if known, restricts the set: to the members whose operator norm is at most that, times 2^exponent.
     """
 
-    __slots__ = ("_known_norm", "_known_squares", "_operator", "centre", "exponent", "radius")
+    __slots__ = ("_known_norm", "_known_squares", "_operator", "centre", "error", "exponent")
 
     def __init__(
         self,
         centre: Floats,
         exponent: int,
-        radius: float,
+        error: float,
         norm: float | None = None,
         squares: tuple[float, float] | None = None,
     ) -> None:
-        if not radius < math.inf:  # nan is not, either
+        if not error < math.inf:  # nan is not, either
             raise UnboundedError("the rounding errors of float64 have no finite bound here")
-        self.centre, self.exponent, self.radius = centre, exponent, radius
+        self.centre, self.exponent, self.error = centre, exponent, error
         self._known_norm, self._known_squares = norm, squares
         self._operator = math.inf
 
     def __repr__(self) -> str:
-        return f"Float64Matrix({self.centre!r} * 2**{self.exponent}, radius {self.radius!r})"
+        return f"Float64Matrix({self.centre!r} * 2**{self.exponent}, error {self.error!r})"
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -328,7 +329,7 @@ class Float64Matrix:
 
     def _on_scale(self) -> Float64Matrix:
         """The same set, on a scale on which its members neither overflow nor vanish in a product."""
-        size = max(self._norm, self.radius)
+        size = max(self._norm, self.error)
         if not size or _LEAST <= size <= _MOST:
             return self
         return self._moved_to(self.exponent + math.frexp(size)[1])._on_scale()
@@ -344,7 +345,7 @@ class Float64Matrix:
         lost = _times(self._spread(), _ETA) if shift < 0 else 0.0
         # A product is faster than ldexp, and rounded alike; but it needs a factor that is a float.
         moved = self.centre * 2.0**shift if abs(shift) < 1000 else np.ldexp(self.centre, shift)
-        return Float64Matrix(moved, exponent, _plus(_shifted(self.radius, shift), lost))
+        return Float64Matrix(moved, exponent, _plus(_shifted(self.error, shift), lost))
 
     def __add__(self, other: Float64Matrix) -> Float64Matrix:
         return self - other._negated()
@@ -353,34 +354,34 @@ class Float64Matrix:
         check_same_shape(self.shape, other.shape)
         if other.exponent > self.exponent:
             return (other - self)._negated()
-        if not other._norm and not other.radius:
+        if not other._norm and not other.error:
             return self
-        if not self._norm and not self.radius:
+        if not self._norm and not self.error:
             return other._negated()
         aligned = other._moved_to(self.exponent)  # the larger scale: upwards could overflow
         made = Float64Matrix(self.centre - aligned.centre, self.exponent, 0.0)
         # A float difference is off by at most u times itself, and never underflows.
-        return made._widened(_plus(self.radius, aligned.radius, _times(_U, made._norm)))._on_scale()
+        return made._widened(_plus(self.error, aligned.error, _times(_U, made._norm)))._on_scale()
 
     def _negated(self) -> Float64Matrix:
-        return Float64Matrix(-self.centre, self.exponent, self.radius)
+        return Float64Matrix(-self.centre, self.exponent, self.error)
 
     def __matmul__(self, other: Float64Matrix) -> Float64Matrix:
         made = self._product(self.centre, other.centre, other._norm, self.exponent + other.exponent)
         # (A + D)(B + E) - AB = (A + D)E + DB, and ||(A + D)E||_F <= ||A + D||·||E||_F with the operator norm.
-        most = min(self._operator, _plus(self._norm, self.radius))
-        spread = _plus(_times(most, other.radius), _times(self.radius, other._norm))
-        return made._widened(_plus(made.radius, spread))._on_scale()
+        most = min(self._operator, _plus(self._norm, self.error))
+        spread = _plus(_times(most, other.error), _times(self.error, other._norm))
+        return made._widened(_plus(made.error, spread))._on_scale()
 
     def gram(self) -> Float64Matrix:
         rows, columns = self.shape
         smaller = self.centre if rows <= columns else self.centre.T
         made = self._product(smaller, smaller.T, self._norm, 2 * self.exponent)
         # (C + D)(C + D)ᵀ - CCᵀ = CDᵀ + DCᵀ + DDᵀ, and ||CDᵀ||_F <= ||C||·||D||_F with the operator norm of C. That is
-        # what keeps the radius small from step to step: on a flat spectrum ||C||_F is larger by sqrt(rank).
-        if self.radius:
-            spread = _times(self.radius, _plus(2 * made._root(self._norm), self.radius))
-            made = made._widened(_plus(made.radius, spread))
+        # what keeps the error small from step to step: on a flat spectrum ||C||_F is larger by sqrt(rank).
+        if self.error:
+            spread = _times(self.error, _plus(2 * made._root(self._norm), self.error))
+            made = made._widened(_plus(made.error, spread))
         return made._on_scale()
 
     def _product(self, left: Floats, right: Floats, norm: float, exponent: int) -> Float64Matrix:
@@ -401,9 +402,9 @@ class Float64Matrix:
             magnitudes = np.abs(self.centre)
             sums = max(float(magnitudes.sum(axis=axis).max()) for axis in (0, 1))
             most = min(most, _times(sums, 1 + 2 * _gamma(self.centre.shape[1])))
-        return math.nextafter(math.sqrt(_plus(most, self.radius)), math.inf)
+        return math.nextafter(math.sqrt(_plus(most, self.error)), math.inf)
 
-    def times(self, factor: Float64Scalar) -> Float64Matrix:
+    def scalar_mul(self, factor: Float64Scalar) -> Float64Matrix:
         return self._times_between(*factor.between())
 
     def divided(self, divisor: Float64Scalar) -> Float64Matrix:
@@ -427,33 +428,33 @@ class Float64Matrix:
         underflow = _times(self._spread(), _ETA) if self._norm else 0.0
         # The norm of the float products: each is at most (1 + u) times the true one, or off by η/2.
         norm = _plus(_times(_times(self._norm, abs(r)), 1 + 2 * _U), underflow)
-        radius = _plus(_times(self.radius, largest), _times(self._norm, apart), _times(_U, norm), underflow)
-        return Float64Matrix(self.centre * r, self.exponent + shift, radius, norm)._on_scale()
+        error = _plus(_times(self.error, largest), _times(self._norm, apart), _times(_U, norm), underflow)
+        return Float64Matrix(self.centre * r, self.exponent + shift, error, norm)._on_scale()
 
     def transposed(self) -> Float64Matrix:
-        made = Float64Matrix(self.centre.T, self.exponent, self.radius, self._known_norm, self._known_squares)
+        made = Float64Matrix(self.centre.T, self.exponent, self.error, self._known_norm, self._known_squares)
         made._operator = self._operator
         return made
 
-    def scaled(self, exponent: int) -> Float64Matrix:
+    def ldexp(self, exponent: int) -> Float64Matrix:
         known = self._known_norm, self._known_squares
-        return Float64Matrix(self.centre, self.exponent + exponent, self.radius, *known)
+        return Float64Matrix(self.centre, self.exponent + exponent, self.error, *known)
 
     def rounded(self, bits: int) -> tuple[Float64Matrix, Float64Scalar]:
         # Each entry moves by at most half a step, all of them by at most sqrt(rows·columns)·2^-(bits+1).
         made = self if self.exponent >= -bits - 400 else self._moved_to(-bits - 400)  # half a step is at most 2^400
-        radius = _plus(made.radius, _times(self._spread(), _shifted(1.0, -(bits + 1) - made.exponent)))
-        return made._widened(radius)._on_scale(), _movement(self.centre.size, bits)
+        error = _plus(made.error, _times(self._spread(), _shifted(1.0, -(bits + 1) - made.exponent)))
+        return made._widened(error)._on_scale(), _movement(self.centre.size, bits)
 
-    def _widened(self, radius: float) -> Float64Matrix:
-        """The ball around the same centre with another radius; what is known of the centre stays known."""
-        return Float64Matrix(self.centre, self.exponent, radius, self._known_norm, self._known_squares)
+    def _widened(self, error: float) -> Float64Matrix:
+        """The ball around the same centre with another error; what is known of the centre stays known."""
+        return Float64Matrix(self.centre, self.exponent, error, self._known_norm, self._known_squares)
 
     def frobenius_squared(self) -> Float64Scalar:
         least, most = self._squares
-        if self.radius:  # | ||C + D|| - ||C|| | <= radius
-            low = max(0.0, math.nextafter(self._least_norm() - self.radius, 0.0))
-            high = _plus(self._norm, self.radius)
+        if self.error:  # | ||C + D|| - ||C|| | <= error
+            low = max(0.0, math.nextafter(self._least_norm() - self.error, 0.0))
+            high = _plus(self._norm, self.error)
             least, most = math.nextafter(low * low, 0.0), _times(high, high)
         return Float64Scalar(_scaled(least, 2 * self.exponent), _scaled(most, 2 * self.exponent))
 
@@ -464,7 +465,7 @@ class Float64Matrix:
             Y = XP up to a_i <= γ·||x_i||·||P||_F,      D = x_i - x_j and E = y_i - y_j, each up to u times itself,
         and D·E up to γ·||D||·||E||. With n >= ||D||, ||x_i - x_j|| and q = p·n + a_i + a_j, which ||E|| does not exceed
         but for roundings, D·E is (x_i - x_j)ᵀP(x_i - x_j) up to  n·((γ + 2u)·q + a_i + a_j).
-        An error of X moves differences by at most δ = sqrt(2)·radius, which adds p·(2nδ + δ²), and one of the metric
+        An error of X moves differences by at most δ = sqrt(2)·error, which adds p·(2nδ + δ²), and one of the metric
         n²·radius. (Without a metric Y is X, and a is 0.) `_ROOM` covers the roundings of these bounds themselves, and
         `_VANISHING` what underflows, in n and in a: products lose at most width·η, far less than n·γn or n·a. (γ counts
         two operations more than are made: in the last rounding, outward, there is nothing left to lose.)
@@ -476,10 +477,10 @@ class Float64Matrix:
         x, gamma = left.centre, _gamma(width)
         y, p, apart, off = x, 1.0, 0.0, np.zeros(rows)
         if right is not None:
-            y, p, apart = x @ right.centre, _plus(right._norm, right.radius), right.radius
+            y, p, apart = x @ right.centre, _plus(right._norm, right.error), right.error
             lengths = np.sqrt(np.einsum("ij,ij->i", x, x)) * _ROOM + _VANISHING
             off = lengths * _times(gamma, p) * _ROOM + width * _VANISHING
-        delta = _times(left.radius, 2.0**0.5)  # the float is above the root
+        delta = _times(left.error, 2.0**0.5)  # the float is above the root
         squares, products = np.empty(rows * (rows - 1) // 2), np.empty(rows * (rows - 1) // 2)
         spread, zero = np.empty_like(squares), np.zeros(len(squares), dtype=bool)
         for j in range(1, rows):
@@ -488,7 +489,7 @@ class Float64Matrix:
             squares[part] = np.einsum("ij,ij->i", d, d)
             products[part] = squares[part] if right is None else np.einsum("ij,ij->i", d, y[:j] - y[j])
             spread[part] = off[:j] + off[j]
-            if not left.radius and not squares[part].all():
+            if not left.error and not squares[part].all():
                 zero[part] = ~d.any(axis=1)
         n = np.sqrt(squares) * _ROOM + _VANISHING
         error = n * ((gamma + 2 * _U) * (p * n + spread) + spread) + p * (2 * n + delta) * delta + n * n * apart
@@ -499,14 +500,14 @@ class Float64Matrix:
         return Float64Vector(low, high, np.full(len(low), exponent, dtype=np.int64))
 
     def is_zero(self) -> Truth:
-        zero = not self.radius and not self.centre.any()
-        return Truth.of(proved=zero, refuted=self._least_norm() > self.radius)
+        zero = not self.error and not self.centre.any()
+        return Truth.of(proved=zero, refuted=self._least_norm() > self.error)
 
     def block(self, rows: Indices, columns: Indices) -> Float64Matrix:
         check_distinct(rows, columns)
-        return Float64Matrix(self.centre[np.ix_(rows, columns)], self.exponent, self.radius)._on_scale()
+        return Float64Matrix(self.centre[np.ix_(rows, columns)], self.exponent, self.error)._on_scale()
 
-    def weighted(self, rows: Floats, columns: Floats) -> Float64Matrix:
+    def diag_scaled(self, rows: Floats, columns: Floats) -> Float64Matrix:
         largest = _times(float(np.max(np.abs(rows))), float(np.max(np.abs(columns))))
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused with its norm
             found = Float64Matrix(self.centre * rows[:, None] * columns, self.exponent, 0.0)
@@ -514,42 +515,42 @@ class Float64Matrix:
         # Two products, each off by at most u times itself or η/2; and the first error is multiplied by a column's.
         shaky = _times(_plus(1.0, float(np.max(np.abs(columns)))), _times(self._spread(), _ETA))
         lost = _plus(_times(3 * _U, found._norm), shaky if found._norm or self._norm else 0.0)
-        return found._widened(_plus(_times(self.radius, largest), lost))._on_scale()
+        return found._widened(_plus(_times(self.error, largest), lost))._on_scale()
 
     def positive_part(self) -> Float64Matrix:
         # x -> max(x, 0) moves no two numbers further apart.
-        return Float64Matrix(np.maximum(self.centre, 0.0), self.exponent, self.radius)._on_scale()
+        return Float64Matrix(np.maximum(self.centre, 0.0), self.exponent, self.error)._on_scale()
 
-    def logistic(self) -> Float64Matrix:
-        return self._curved(floats_logistic, 0.25)
+    def sigmoid(self) -> Float64Matrix:
+        return self._curved(floats_sigmoid, 0.25)
 
-    def decay(self) -> Float64Matrix:
-        return self._curved(floats_decay, 1.0)
+    def expm1_neg(self) -> Float64Matrix:
+        return self._curved(floats_expm1_neg, 1.0)
 
-    def soft(self) -> Float64Matrix:
-        return self._curved(floats_soft, 0.5)
+    def log1p_exp_neg(self) -> Float64Matrix:
+        return self._curved(floats_log1p_exp_neg, 0.5)
 
     def _curved(self, function: Callable[[Floats], Floats], lipschitz: float) -> Float64Matrix:
         """A function whose values lie in an interval of length 1, off by at most FLOAT_ERROR in floats."""
         with np.errstate(over="ignore"):  # both ends of the line are fine arguments
             made = function(np.ldexp(self.centre, self.exponent))
-        apart = _times(_shifted(self.radius, self.exponent), lipschitz)
+        apart = _times(_shifted(self.error, self.exponent), lipschitz)
         error = _times(self._spread(), 2 * FLOAT_ERROR)  # and what scaling lost among the subnormals
         return Float64Matrix(made, 0, _plus(min(apart, self._spread()), error))._on_scale()
 
-    def within(self, norm: Fraction) -> Float64Matrix:
+    def with_norm_bound(self, norm: Fraction) -> Float64Matrix:
         least = dyadic_value(1, self.exponent)
-        made = self._widened(self.radius)
+        made = self._widened(self.error)
         made._operator = float_enclosure(norm / least, norm / least)[1]
         return made
 
-    def ends(self) -> tuple[Floats, Floats]:
+    def float_bounds(self) -> tuple[Floats, Floats]:
         with np.errstate(over="ignore"):
             lower = upper = self.centre
-            if self.radius:
+            if self.error:
                 # A float sum c ± r is off by at most u·|c ± r| <= u·(||C|| + r): all of them by the same, which is
                 # far less than r as a rule, and much faster than the next float of each.
-                apart = _plus(self.radius, _times(2 * _U, _plus(self._norm, self.radius)))
+                apart = _plus(self.error, _times(2 * _U, _plus(self._norm, self.error)))
                 lower, upper = self.centre - apart, self.centre + apart
             if not self.exponent:
                 return lower, upper

@@ -16,10 +16,11 @@ from typing import Generic
 
 import numpy as np
 
-from intervalcert.exponentials import decay_enclosure, logistic_enclosure, soft_enclosure
-from intervalcert.pairs import Dyadics
-from intervalcert.protocol import Backend, Floats, Indices, S, Truth, is_wider
-from intervalcert.rational import RationalMatrix, float_enclosure, round_up, sqrt_upper
+from intervalcert.backends.protocol import Backend, Floats, Indices, S, Truth, is_wider
+from intervalcert.numbers.exponentials import expm1_neg_enclosure, log1p_exp_neg_enclosure, sigmoid_enclosure
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.numbers.pairs import Dyadics
+from intervalcert.numbers.rounding import float_enclosure, round_up, sqrt_upper
 
 __all__ = [
     "GenericMatrix",
@@ -71,7 +72,7 @@ class GenericVector(Generic[S]):
     def __getitem__(self, place: int) -> S:
         return self.entries[place]
 
-    def times(self, factor: S) -> GenericVector[S]:
+    def scalar_mul(self, factor: S) -> GenericVector[S]:
         return GenericVector(tuple(x * factor for x in self.entries))
 
     def roots(self, backend: Backend[S]) -> GenericVector[S]:
@@ -131,14 +132,14 @@ class GenericMatrix(Generic[S]):
     def divided(self, divisor: S) -> GenericMatrix[S]:
         return GenericMatrix(self.backend, tuple(tuple(x / divisor for x in row) for row in self.rows))
 
-    def times(self, factor: S) -> GenericMatrix[S]:
+    def scalar_mul(self, factor: S) -> GenericMatrix[S]:
         return GenericMatrix(self.backend, tuple(tuple(x * factor for x in row) for row in self.rows))
 
     def transposed(self) -> GenericMatrix[S]:
         return GenericMatrix(self.backend, tuple(zip(*self.rows, strict=True)))
 
-    def scaled(self, exponent: int) -> GenericMatrix[S]:
-        return self.times(self.backend.scalar(Fraction(2) ** exponent))
+    def ldexp(self, exponent: int) -> GenericMatrix[S]:
+        return self.scalar_mul(self.backend.scalar(Fraction(2) ** exponent))
 
     def rounded(self, bits: int) -> tuple[GenericMatrix[S], S]:
         # Moving to the grid is monotone, so the hull of where the ends move to encloses where all members do.
@@ -174,7 +175,7 @@ class GenericMatrix(Generic[S]):
         check_distinct(rows, columns)
         return GenericMatrix(self.backend, tuple(tuple(self.rows[i][j] for j in columns) for i in rows))
 
-    def weighted(self, rows: Floats, columns: Floats) -> GenericMatrix[S]:
+    def diag_scaled(self, rows: Floats, columns: Floats) -> GenericMatrix[S]:
         left, right = ([self.backend.scalar(Fraction(float(x))) for x in weights] for weights in (rows, columns))
         return GenericMatrix(
             self.backend,
@@ -187,14 +188,14 @@ class GenericMatrix(Generic[S]):
     def positive_part(self) -> GenericMatrix[S]:
         return GenericMatrix(self.backend, tuple(tuple(_positive(x, self.backend) for x in row) for row in self.rows))
 
-    def logistic(self) -> GenericMatrix[S]:
-        return self._curved(logistic_enclosure)
+    def sigmoid(self) -> GenericMatrix[S]:
+        return self._curved(sigmoid_enclosure)
 
-    def decay(self) -> GenericMatrix[S]:
-        return self._curved(decay_enclosure)
+    def expm1_neg(self) -> GenericMatrix[S]:
+        return self._curved(expm1_neg_enclosure)
 
-    def soft(self) -> GenericMatrix[S]:
-        return self._curved(soft_enclosure)
+    def log1p_exp_neg(self) -> GenericMatrix[S]:
+        return self._curved(log1p_exp_neg_enclosure)
 
     def _curved(self, enclose: Callable[[Fraction, int], tuple[Fraction, Fraction]]) -> GenericMatrix[S]:
         """A monotone function: from below at the lower end, from above at the upper one."""
@@ -205,10 +206,10 @@ class GenericMatrix(Generic[S]):
         )
         return GenericMatrix(self.backend, made)
 
-    def within(self, norm: Fraction) -> GenericMatrix[S]:  # noqa: ARG002 - intervals have no use for it
+    def with_norm_bound(self, norm: Fraction) -> GenericMatrix[S]:  # noqa: ARG002 - intervals have no use for it
         return self
 
-    def ends(self) -> tuple[Floats, Floats]:
+    def float_bounds(self) -> tuple[Floats, Floats]:
         rows = [[float_enclosure(x.lower(), x.upper()) for x in row] for row in self.rows]
         both = np.array(rows, dtype=np.float64)
         return both[..., 0], both[..., 1]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from intervalcert.rational import IntegerArray
+from intervalcert.numbers.matrices import IntegerArray
 
 __all__ = ["Integers", "Limbs", "gram", "matmul", "product", "python_integers", "shortened"]
 

@@ -14,12 +14,13 @@ from mpmath import libmp
 from mpmath.ctx_iv import MPIntervalContext
 
 from intervalcert.backends.generic import GenericMatrix, hull_of_roots
+from intervalcert.backends.protocol import Truth
 from intervalcert.errors import UnboundedError
-from intervalcert.protocol import Truth
-from intervalcert.rational import RationalMatrix, dyadic_value
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.numbers.rounding import dyadic_value
 
 if TYPE_CHECKING:
-    from intervalcert.protocol import Backend, Matrix, Scalar
+    from intervalcert.backends.protocol import Backend, Matrix, Scalar
 
 __all__ = ["MpmathBackend", "MpmathScalar"]
 

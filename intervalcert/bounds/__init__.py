@@ -1,0 +1,1 @@
+"""Norms and margins of a model: search, then proof, on a ladder of number systems; audits."""

@@ -1,0 +1,97 @@
+"""How long exact arithmetic takes, known beforehand: an audit does what the file that it checks asks for.
+
+An estimate from the shapes of the layers, the bits of their numbers, and what is claimed to have been done with them.
+The constants are those of one core of an ordinary machine; it is off by a factor of two or three, and that is enough to
+tell seconds from hours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from intervalcert.bounds.norm_bounds import LayerBound
+from intervalcert.model.network import Network
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.proof.norms import MAX_ITERATIONS
+from intervalcert.search.factors import Guess
+
+__all__ = ["exact_seconds", "usual_seconds"]
+
+_LIMB, _MOST_LIMBS = 22, 40
+"""As in `backends.integers`: so many bits are multiplied at once, and numbers of more limbs by Python itself."""
+
+_MULTIPLIED, _CARRIED = 4e-11, 8e-9
+"""Seconds for a product of two limbs within a matrix product, and for carrying what such products sum up to."""
+
+_LONG = 1.3e-6
+"""Seconds for a product of two Python integers of 1024 bits."""
+
+_TOUCHED = 4e-6
+"""Seconds for an entry of a matrix that is made of floats, compared and rounded on the way of a proof."""
+
+_PAIR = 2.5e-5
+"""Seconds for a pair of classes: a root, a product, two roundings."""
+
+_LAYER, _STEP = 4e-3, 3e-4
+"""Seconds that a layer, and a step of Gram iteration, take at least."""
+
+_GUESSED = 64
+"""Bits of what floats guess, with room."""
+
+_USUAL_PREC = 64
+
+
+def exact_seconds(network: Network, layers: Sequence[LayerBound], prec: int, chains: int) -> float:
+    """The time that exact rationals take for these bounds: each layer by its method, `chains` chains, all pairs."""
+    norms = sum(
+        _norm(layer.weights, _steps(layer.weights, said), prec)
+        for layer, said in zip(network.layers, layers, strict=True)
+    )
+    return norms + _margins(network, prec, chains)
+
+
+def usual_seconds(network: Network) -> float:
+    """The same for default bounds: all norms by Cholesky, one chain."""
+    return sum(_norm(layer.weights, 0, _USUAL_PREC) for layer in network.layers) + _margins(network, _USUAL_PREC, 1)
+
+
+def _steps(weights: RationalMatrix, said: LayerBound) -> int:
+    """The most steps of Gram iteration. They also stand in for a factor, where floats find none."""
+    if said.method == "gram":
+        return said.iterations
+    return 0 if Guess(weights).factor() is not None else MAX_ITERATIONS
+
+
+def _norm(weights: RationalMatrix, steps: int, prec: int) -> float:
+    short, long, bits = *sorted(weights.shape), _bits(weights)
+    gram = _product(short, long, short, bits, bits)
+    factor = _product(short, short, short, _GUESSED, _GUESSED) + short**2 * _TOUCHED
+    return _LAYER + gram + factor + steps * (_STEP + _product(short, short, short, prec, prec))
+
+
+def _margins(network: Network, prec: int, chains: int) -> float:
+    *hidden, last = network.layers
+    classes, width, bits = *last.weights.shape, _bits(last.weights)
+    heads = _product(classes, width, classes, bits, bits) + classes**2 / 2 * _PAIR * (1 + prec / 1024)
+    moved = _product(classes, width, width, bits, _GUESSED) if hidden else 0.0
+    steps = 0.0
+    for index, layer in enumerate(hidden):
+        (rows, columns), bits = layer.weights.shape, _bits(layer.weights)
+        before = _GUESSED if index else 0
+        steps += _product(rows, columns, columns, bits, before) if index else 0.0
+        steps += _product(rows, columns, rows, bits + before, bits)
+        steps += 6 * _product(rows, rows, rows, 2 * _GUESSED, _GUESSED) + rows**2 * _TOUCHED
+    return heads + chains * (heads + moved + steps)
+
+
+def _product(rows: int, inner: int, columns: int, left: int, right: int) -> float:
+    """Seconds for an exact product of matrices whose entries have so many bits."""
+    limbs = [-(-bits // _LIMB) + 1 for bits in (left, right)]
+    if max(limbs) <= _MOST_LIMBS:
+        return limbs[0] * limbs[1] * rows * columns * (inner * _MULTIPLIED + _CARRIED)
+    return rows * inner * columns * _LONG * math.pow(left * right / 1024**2, 0.8)
+
+
+def _bits(weights: RationalMatrix) -> int:
+    return max(map(int.bit_length, weights.numerators.ravel().tolist()))

@@ -1,0 +1,95 @@
+"""A tour without files: the model in ``intervalcert/data`` on two number systems that share no arithmetic.
+
+The model is a globally robust reader of MNIST digits; `data/mnist_README.md` says how it was trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from time import perf_counter
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from intervalcert.api import certify, compute_bounds
+from intervalcert.bounds.results import Bounds
+from intervalcert.errors import SoundnessError
+from intervalcert.execution.streaming import read_labels, summarise
+from intervalcert.io.models import load_model
+from intervalcert.io.models.numpy_files import open_array
+from intervalcert.numbers.text import decimal_upper
+from intervalcert.report.text import excess_text, percent
+
+__all__ = ["DATA", "run_demo"]
+
+DATA = Path(__file__).parents[1] / "data"
+_BACKENDS = ("exact", "arb")
+_ITERATIONS = 11
+_EPS = "0.3"
+
+
+def run_demo(announce: Callable[[str], None] = lambda _: None) -> Group:
+    """Bounds and verdicts on both backends. Raises: SoundnessError if arb does not upper-bound exact."""
+    network = load_model(DATA / "mnist.npz")
+    bounds: dict[str, Bounds] = {}
+    seconds: dict[str, float] = {}
+    for name in _BACKENDS:
+        announce(f"computing bounds on {name} (some seconds)")
+        start = perf_counter()
+        bounds[name] = compute_bounds(network, name, _ITERATIONS)
+        seconds[name] = perf_counter() - start
+    widths = " - ".join(str(n) for n in (network.inputs, *(layer.weights.shape[0] for layer in network.layers)))
+    return Group(
+        Text(f"A reader of handwritten digits (MNIST): a ReLU network {widths}, {_ITERATIONS} Gram steps per layer.\n"),
+        _comparison(bounds["exact"], bounds["arb"]),
+        _verdicts(bounds, seconds),
+        Text("\nNext: intervalcert bounds MODEL -o bounds.json; intervalcert certify bounds.json OUTPUTS --eps 0.3"),
+    )
+
+
+def _comparison(exact: Bounds, arb: Bounds) -> Table:
+    table = Table(title="Every arb bound is at least the exact one", title_justify="left")
+    for name in ("bound", "exact", "arb", "arb above exact by", "holds"):
+        table.add_column(name, justify="left" if name in {"bound", "holds"} else "right", no_wrap=True)
+    pairs = [
+        (f"norm of layer {i}", e.upper, a.upper) for i, (e, a) in enumerate(zip(exact.layers, arb.layers, strict=True))
+    ]
+    margins = [(e, a) for i in range(exact.classes) for j in range(i) for e, a in [_pair(exact, arb, i, j)]]
+    worst = max(margins, key=lambda pair: pair[1] / pair[0] if pair[0] else 1)
+    pairs += [("largest margin", *max(margins)), ("margin with the largest excess", *worst)]
+    for what, e, a in pairs:
+        table.add_row(what, decimal_upper(e, 20), decimal_upper(a, 20), excess_text(a, e), "yes" if e <= a else "NO")
+    wrong = [what for what, e, a in pairs if e > a] + ["a margin" for e, a in margins if e > a]
+    if wrong:
+        raise SoundnessError(f"arb is below exact: {', '.join(wrong)}")
+    return table
+
+
+def _pair(exact: Bounds, arb: Bounds, i: int, j: int) -> tuple[Fraction, Fraction]:
+    return exact.margins.matrix[i][j], arb.margins.matrix[i][j]
+
+
+def _verdicts(bounds: dict[str, Bounds], seconds: dict[str, float]) -> Table:
+    outputs = open_array(DATA / "mnist_outputs.npy")
+    labels = read_labels(DATA / "mnist_labels.npy", len(outputs), bounds["exact"].classes)
+    table = Table(title=f"{len(outputs)} test outputs at eps = {_EPS} (L2, input space)", title_justify="left")
+    for name in ("backend", "bounds computed in", "certified", "accuracy", "VRA"):
+        table.add_column(name, justify="left" if name == "backend" else "right", no_wrap=True)
+    certified = []
+    for name in _BACKENDS:
+        verdicts = certify(bounds[name], outputs, _EPS)
+        found = summarise(verdicts, labels)
+        share = f"{found.certified} ({percent(found.certified, found.total)})"
+        table.add_row(
+            name,
+            f"{seconds[name]:.2f} s",
+            share,
+            *(percent(n or 0, found.total) for n in (found.right, found.right_and_certified)),
+        )
+        certified.append({v.index for v in verdicts if v.certified})
+    if not certified[1] <= certified[0]:
+        raise SoundnessError("arb certifies an output that exact does not")
+    return table

@@ -1,0 +1,1 @@
+"""Streams of points and outputs, here or in worker processes."""

@@ -1,0 +1,224 @@
+"""Blocks of inputs, judged in several processes: in order, a few at a time, and gone when the caller is.
+
+Signals that end a program are the caller's to answer. A terminal sends them to every process of a run, and a worker is
+born with them blocked, and stays so. When the caller has done, or is interrupted, it kills its workers, whatever they
+do: they hold nothing that would be missed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing import connection, get_context, parent_process, resource_tracker
+from multiprocessing.context import SpawnProcess
+from time import monotonic
+
+from intervalcert.errors import InputError, IntervalcertError
+from intervalcert.io.cleanup import cleared_away
+from intervalcert.verify.points import Batch, Job, PointVerifier
+from intervalcert.verify.verdicts import Verdicts
+
+__all__ = ["verify_batches"]
+
+_Pipe = connection.Connection
+OnRows = Callable[[int, int], None]
+"""Is told of so many inputs that were judged, and their part of the work."""
+
+_PACE = 0.1
+"""Seconds between two such messages."""
+
+_HAS_MASKS = hasattr(signal, "pthread_sigmask")  # Windows has not
+
+
+@contextlib.contextmanager
+def _held() -> Iterator[None]:
+    """Signals that end a program wait meanwhile, in this thread; processes started now are deaf to them."""
+    if not _HAS_MASKS:
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Pace:
+    """Called after each input; says how many there were, when some time has passed."""
+
+    def __init__(self, tell: Callable[[int], object]) -> None:
+        self._tell, self._count, self._last = tell, 0, monotonic()
+
+    def __call__(self) -> None:
+        self._count += 1
+        if monotonic() - self._last > _PACE:
+            self._tell(self._count)
+            self._count, self._last = 0, monotonic()
+
+
+# -- in a worker -----------------------------------------------------------------------------------------------------
+
+
+def _serve(pipe: _Pipe) -> None:
+    """Is sent a job, then batches; answers each with verdicts, or with the exception that there was.
+
+    Where that takes long, with the number of inputs that were judged meanwhile, before.
+    """
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with contextlib.suppress(EOFError, OSError):  # the parent has gone
+        job, certifier = pipe.recv(), None
+        while True:
+            batch = pipe.recv()
+            try:
+                certifier = certifier or PointVerifier(job)
+                answer: Verdicts | Exception = certifier.verdicts(batch, _Pace(pipe.send))
+            except Exception as error:
+                if not isinstance(error, IntervalcertError):  # a fault of ours: say where
+                    error.add_note(traceback.format_exc())
+                answer = error
+            pipe.send(answer)
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed cannot say good-bye."""
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+# -- in the caller ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Item:
+    """A batch, how many of its inputs were judged, as far as is known, and what a worker answered, once it has."""
+
+    batch: Batch
+    on_rows: OnRows
+    done: int = 0
+    answer: Verdicts | Exception | None = None
+
+    def progress(self, more: int) -> None:
+        self.on_rows(more, self.batch.work_of(self.done, more))
+        self.done += more
+
+    def end(self, answer: Verdicts | Exception) -> None:
+        if isinstance(answer, Verdicts):
+            self.progress(len(answer) - self.done)
+        self.answer = answer
+
+
+class _Workers:
+    """Processes, each with one item at a time. All of this runs in the thread of the caller."""
+
+    def __init__(self) -> None:
+        self._processes: list[SpawnProcess] = []
+        self._idle: list[_Pipe] = []
+        self._busy: dict[_Pipe, _Item] = {}
+        self._waiting: deque[_Item] = deque()
+
+    def start(self, job: Job, count: int) -> None:
+        """Raises: InputError if there cannot be so many processes."""
+        shared = pickle.dumps(job)
+        context = get_context("spawn")  # a fork of a process with threads (a progress bar is one) may hang
+        try:
+            if _HAS_MASKS:
+                resource_tracker.ensure_running()  # else started with the first process, and masks are lifted
+            for _ in range(count):
+                with _held():
+                    ours, theirs = context.Pipe()
+                    self._idle.append(ours)
+                    with theirs:
+                        process = context.Process(target=_serve, args=(theirs,), daemon=True)
+                        process.start()
+                    self._processes.append(process)
+        except OSError as error:
+            raise InputError(
+                f"{count} processes cannot be started: {error.strerror or error}: say fewer jobs"
+            ) from None
+        for pipe in self._idle:
+            with _at_work("starting (a script that uses jobs must be guarded by if __name__ == '__main__')"):
+                pipe.send_bytes(shared)
+
+    def submit(self, item: _Item) -> _Item:
+        self._waiting.append(item)
+        self._turn(0)
+        return item
+
+    def verdicts(self, item: _Item) -> Verdicts:
+        """Waits for them. Raises: what the worker raised; InputError if it is no more."""
+        while item.answer is None:
+            self._turn(None)
+        if isinstance(item.answer, Exception):
+            raise item.answer
+        return item.answer
+
+    def _turn(self, seconds: float | None) -> None:
+        """Takes what is done, after waiting so long for something, and gives out what waits."""
+        ready = connection.wait(self._busy, seconds)
+        for pipe in [pipe for pipe in self._busy if pipe in ready]:
+            item = self._busy[pipe]
+            with _at_work(f"on the inputs from {item.batch.first} on"):
+                answer = pipe.recv()
+            if isinstance(answer, int):
+                item.progress(answer)
+                continue
+            item.end(answer)
+            del self._busy[pipe]
+            self._idle.append(pipe)
+        while self._idle and self._waiting:
+            pipe, item = self._idle.pop(), self._waiting.popleft()
+            with _at_work(f"on the inputs from {item.batch.first} on"):
+                pipe.send(item.batch)
+            self._busy[pipe] = item
+
+    def kill(self) -> None:
+        with _held():
+            for process in self._processes:
+                process.kill()
+            for process in self._processes:
+                process.join()
+            for pipe in (*self._idle, *self._busy):
+                pipe.close()
+
+
+@contextlib.contextmanager
+def _at_work(where: str) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, OSError):
+        raise InputError(
+            f"a process at work {where} was ended from outside, or ran out of memory: try again, with fewer jobs"
+        ) from None
+
+
+def verify_batches(
+    job: Job, batches: Iterator[Batch], jobs: int = 1, on_rows: OnRows = lambda *_: None
+) -> Iterator[tuple[Batch, Verdicts]]:
+    """Each batch with its verdicts, in order, in so many processes. Only a few batches are held at a time."""
+    if jobs <= 1:
+        certifier = PointVerifier(job)
+        for item in (_Item(batch, on_rows) for batch in batches):
+            verdicts = certifier.verdicts(item.batch, _Pace(item.progress))
+            item.end(verdicts)
+            yield item.batch, verdicts
+        return
+    PointVerifier(job)  # what is wrong with the job is said here, not by a worker
+    workers = _Workers()
+    with cleared_away(workers.kill):
+        workers.start(job, jobs)
+        held: deque[_Item] = deque()
+        for batch in batches:
+            held.append(workers.submit(_Item(batch, on_rows)))
+            if len(held) > 3 * jobs:
+                yield held[0].batch, workers.verdicts(held.popleft())
+        while held:
+            yield held[0].batch, workers.verdicts(held.popleft())

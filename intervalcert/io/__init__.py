@@ -1,0 +1,1 @@
+"""Files: models, tables, bounds files; written atomically."""

@@ -1,0 +1,389 @@
+"""The bounds file: the result of the first stage, with everything that is needed to use it and to check it again.
+
+Versioned JSON. A bound stands there twice: ``exact``, the very rational (``m*2^e``, m odd), and ``decimal``, rounded
+outward, for people. Only ``exact`` is used; on reading, the decimals must agree with it, so that a file damaged in
+either is refused. Margins are rows of such numbers in a text: row j has those of class j with the classes 0 to j - 1.
+Those of more than `MOST_READ` classes are not for reading: a hash takes the place of the decimals.
+Whoever did not make the file should `audit` it: it is only as true as its maker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from intervalcert.bounds.margin_bounds import MARGIN_METHODS, MAX_EFFORT, MarginMethod, Margins
+from intervalcert.bounds.norm_bounds import METHODS, LayerBound
+from intervalcert.bounds.results import MOST_READ, Bounds, Method
+from intervalcert.errors import InputError, SoundnessError, error_context
+from intervalcert.io.files import MAX_FILE_BYTES, atomic_writer, is_plain, open_input, parse_json, read_text, unpacked
+from intervalcert.model.activations import activation
+from intervalcert.model.network import EPS_SPACES, Source
+from intervalcert.model.single import Single
+from intervalcert.numbers.pairs import Dyadics, PairMatrix, first_of_row
+from intervalcert.numbers.parsing import MAX_BINARY_EXPONENT, parse_rational
+from intervalcert.numbers.text import decimal_lower, decimal_upper, format_exact
+from intervalcert.proof.norms import MAX_ITERATIONS
+
+__all__ = ["FORMAT_VERSION", "load_bounds", "save_bounds"]
+
+
+FORMAT = "intervalcert bounds"
+
+
+FORMAT_VERSION = 5
+"""The only one that is read: bounds are computed anew in less time than it takes to think about an older file."""
+
+
+_DYADIC = re.compile(r"(0|[1-9][0-9]{0,1499})\*2\^(0|-?[1-9][0-9]{0,5})")
+
+
+_LEAST_MULTIPLIER = Fraction(1, 2**200)
+
+
+def save_bounds(bounds: Bounds, path: str | Path) -> None:
+    """Writes the bounds file; an existing one is replaced as a whole or not at all."""
+    _check_sizes(bounds)
+    text = json.dumps(_as_json(bounds), indent=1, allow_nan=False)
+    if len(text) >= MAX_FILE_BYTES:
+        raise InputError(f"the bounds of {bounds.classes} classes take more than a bounds file may hold")
+    with atomic_writer(Path(path)) as file:
+        file.write(text.encode() + b"\n")
+
+
+def _check_sizes(bounds: Bounds) -> None:
+    """Raises: InputError if a bound could not be read back."""
+    few = [x for layer in bounds.layers for x in (layer.lower, layer.upper)] + list(bounds.margins.sigmas)
+    sizes = [max(x.numerator.bit_length(), x.denominator.bit_length()) - 1 for x in few]
+    largest = max(*sizes, int(np.abs(_matrix_of(bounds.margins).entries.exponents).max()))
+    if largest > MAX_BINARY_EXPONENT:
+        raise InputError(f"a bound near 2^±{largest} is beyond what a bounds file can hold: rescale the model's layers")
+
+
+def _matrix_of(margins: Margins) -> PairMatrix:
+    try:
+        return PairMatrix.of(margins.matrix)
+    except ValueError as error:
+        raise InputError(f"these margins cannot be written: {error}") from None
+
+
+def _margin_rows(matrix: PairMatrix) -> tuple[list[str], dict[str, Any]]:
+    """The rows of the file, and what guards them: decimals or a hash."""
+    parts = [matrix.entries[first_of_row(j) : first_of_row(j + 1)] for j in range(len(matrix))]
+    exact = [" ".join(f"{m}*2^{e}" for m, e in row.parts()) for row in parts]
+    if len(matrix) > MOST_READ:
+        return exact, {"sha256": _digest(exact)}
+    return exact, {"decimal": [" ".join(map(decimal_upper, row)) for row in parts]}
+
+
+def _digest(rows: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()
+
+
+def _as_json(bounds: Bounds) -> dict[str, Any]:
+    exact, guard = _margin_rows(_matrix_of(bounds.margins))
+    return {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        "semantics": bounds.semantics,
+        "eps_space": bounds.eps_space,
+        "model": [{"name": source.name, "sha256": source.sha256} for source in bounds.sources],
+        "network": bounds.network,
+        "single": None if bounds.single is None else {"exact": bounds.single.text, "classes": str(bounds.single)},
+        "method": {
+            "backend": bounds.method.backend,
+            "prec": bounds.method.prec,
+            "working_bits": bounds.method.working_bits,
+            "iterations": bounds.method.iterations,
+            "norms": bounds.method.norms,
+            "margins": bounds.method.margins,
+            "effort": bounds.method.effort,
+        },
+        "versions": dict(bounds.versions),
+        "layers": [
+            {
+                "rows": layer.shape[0],
+                "columns": layer.shape[1],
+                "activation": name,
+                "lower": {"exact": format_exact(layer.lower), "decimal": decimal_lower(layer.lower)},
+                "upper": {"exact": format_exact(layer.upper), "decimal": decimal_upper(layer.upper)},
+                "method": layer.method,
+                "iterations": layer.iterations,
+                "computed_by": layer.computed_by,
+                "refused": list(layer.skipped_because),
+                "sigma": None if sigma is None else {"exact": format_exact(sigma), "decimal": decimal_upper(sigma)},
+            }
+            for layer, name, sigma in zip_longest(bounds.layers, bounds.activations, bounds.margins.sigmas)
+        ],
+        "margins": {
+            "exact": exact,
+            **guard,
+            "computed_by": bounds.margins.computed_by,
+            "refused": list(bounds.margins.skipped_because),
+            "multipliers": [[format_exact(x) for x in row] for row in bounds.margins.multipliers],
+        },
+    }
+
+
+def load_bounds(path: str | Path) -> Bounds:
+    """Reads a bounds file. Raises: InputError if it is damaged, incomplete, or of another version."""
+    path = Path(path)
+    with unpacked(path) as inner:
+        _refuse_another_kind(inner)
+        text = read_text(inner)
+    try:
+        data = parse_json(text)
+    except ValueError as error:
+        raise InputError(f"{path} is not a complete bounds file: {error}") from None
+    try:
+        with error_context(str(path)):
+            return _from_json(data)
+    except SoundnessError as error:
+        raise InputError(f"{path} contradicts itself: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise InputError(f"{path} is not a bounds file of version {FORMAT_VERSION}: {what}") from None
+
+
+def _refuse_another_kind(path: Path) -> None:
+    """Raises: InputError for what begins like no JSON object: a model, as a rule, or a table."""
+    if not is_plain(path):
+        return
+    with open_input(path) as file:
+        start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if start and not start.startswith(b"{"):
+        raise InputError(
+            f"{path} is not a bounds file. If it is a model, compute its bounds first: intervalcert bounds {path} -o "
+            "bounds.json"
+        )
+
+
+def _from_json(data: Any) -> Bounds:
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise InputError("this is not a bounds file (make one with: intervalcert bounds MODEL -o bounds.json)")
+    found = _typed(data["version"], int, "version")
+    if found > FORMAT_VERSION:
+        shown = found if found < 10**6 else "a huge number"
+        raise InputError(f"it has version {shown}, newer than {FORMAT_VERSION}: upgrade intervalcert to read it")
+    if found < FORMAT_VERSION:
+        raise InputError(f"it has version {found}, older than {FORMAT_VERSION}: compute the bounds anew")
+    space = data["eps_space"]
+    if space not in EPS_SPACES:
+        raise InputError(f"bounds for distances in the space {space!r}; only {' and '.join(EPS_SPACES)} are understood")
+    if data["semantics"] != "real":
+        raise InputError(f"bounds for {data['semantics']!r} semantics; only 'real' is understood")
+    layers = tuple(_layer(item, index) for index, item in enumerate(_typed(data["layers"], list, "layers")))
+    method = data["method"]
+    return Bounds(
+        layers=layers,
+        margins=_margins(data, layers),
+        activations=_activations([item["activation"] for item in data["layers"]]),
+        sources=_sources(_typed(data["model"], list, "model")),
+        method=Method(
+            backend=_typed(method["backend"], str, "backend"),
+            prec=_natural(method["prec"], "precision"),
+            working_bits=None if method["working_bits"] is None else _natural(method["working_bits"], "working_bits"),
+            iterations=_asked(method["iterations"]),
+            norms=_typed(method["norms"], str, "norms"),
+            margins=_margin_method(method["margins"]),
+            effort=_effort(method["effort"]),
+        ),
+        semantics="real",
+        eps_space=space,
+        network=_hash(data["network"], "network"),
+        versions=tuple(
+            (name, _typed(number, str, f"version of {name}"))
+            for name, number in _typed(data["versions"], dict, "versions").items()
+        ),
+        single=_single(data["single"], layers),
+    )
+
+
+def _single(value: Any, layers: tuple[LayerBound, ...]) -> Single | None:
+    """A damaged threshold would turn classes round: it is there twice, as every bound is."""
+    if value is None:
+        return None
+    if layers[-1].shape[0] != 2:
+        raise InputError(f"single: the last layer has {layers[-1].shape[0]} outputs, not a threshold and one more")
+    found = Single.of_text(_typed(value["exact"], str, "single"))
+    if value["classes"] != str(found):
+        raise InputError(f"single: {value['exact'][:40]!r} does not agree with the classes that are told beside it")
+    return found
+
+
+def _typed(value: Any, kind: type, what: str) -> Any:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise InputError(f"{what}: {type(value).__name__} found where {kind.__name__} is expected")
+    return value
+
+
+def _natural(value: Any, what: str) -> int:
+    if _typed(value, int, what) < 1:
+        raise InputError(f"{what}: a positive number is expected")
+    return int(value)
+
+
+def _asked(value: Any) -> str:
+    """The iterations that were asked for: a number or auto, as text."""
+    text: str = _typed(value, str, "iterations")
+    if text != "auto" and not (text.isascii() and text.isdecimal() and len(text) < 4):
+        raise InputError("iterations: a number or 'auto' is expected")
+    return text
+
+
+def _margin_method(value: Any) -> MarginMethod:
+    if value not in MARGIN_METHODS:
+        raise InputError(f"margins: {value!r} is no method of bounding them")
+    found: MarginMethod = value
+    return found
+
+
+def _effort(value: Any) -> int:
+    if not 0 <= _typed(value, int, "effort") <= MAX_EFFORT:
+        raise InputError(f"effort: a number of rounds up to {MAX_EFFORT} is expected")
+    return int(value)
+
+
+def _texts(value: Any, what: str) -> tuple[str, ...]:
+    return tuple(_typed(item, str, what) for item in _typed(value, list, what))
+
+
+def _sources(items: list[Any]) -> tuple[Source, ...]:
+    if not items:
+        raise InputError("model: no file is named")
+    found = tuple(Source(_typed(item["name"], str, "name"), _typed(item["sha256"], str, "sha256")) for item in items)
+    for source in found:
+        _hash(source.sha256, "model")
+    return found
+
+
+def _hash(text: Any, what: str) -> str:
+    if re.fullmatch("[0-9a-f]{64}", _typed(text, str, what)) is None:
+        raise InputError(f"{what}: a sha256 has 64 hexadecimal digits")
+    return str(text)
+
+
+def _layer(item: Any, index: int) -> LayerBound:
+    where, method = f"layer {index}", item["method"]
+    if method not in METHODS or method == "auto":
+        raise InputError(f"{where}: {method!r} is no method of bounding a norm")
+    shape = (_typed(item["rows"], int, where), _typed(item["columns"], int, where))
+    iterations = _typed(item["iterations"], int, where)
+    if min(shape) < 1 or not 0 <= iterations <= MAX_ITERATIONS:
+        raise InputError(f"{where}: a shape of {shape} and {iterations} iterations make no sense")
+    return LayerBound(
+        shape=shape,
+        lower=_bound(item["lower"]["exact"], item["lower"]["decimal"], decimal_lower, f"{where}, lower"),
+        upper=_bound(item["upper"]["exact"], item["upper"]["decimal"], decimal_upper, f"{where}, upper"),
+        method=method,
+        iterations=iterations,
+        computed_by=_typed(item["computed_by"], str, where),
+        skipped_because=_texts(item["refused"], where),
+    )
+
+
+def _activations(names: Iterable[Any]) -> tuple[str | None, ...]:
+    *between, last = names
+    for index, name in enumerate(between):
+        try:
+            activation(_typed(name, str, "activation"))
+        except InputError as error:
+            raise InputError(f"layer {index}: {error}") from None
+    if last is not None:
+        raise InputError(f"the last layer gives logits, but has the activation {last!r}")
+    return (*between, None)
+
+
+def _margins(data: Any, layers: tuple[LayerBound, ...]) -> Margins:
+    item = data["margins"]
+    exact = _texts(item["exact"], "margins")
+    classes = layers[-1].shape[0] if layers else 0
+    if classes < 2 or len(exact) != classes:
+        raise InputError(f"the margins must be {classes} rows, one per class of the last layer")
+    matrix = PairMatrix(Dyadics.of(_margin(text, i, j) for j, row in enumerate(exact) for i, text in _cells(row, j)))
+    if classes > MOST_READ:
+        if _digest(exact) != _hash(item["sha256"], "margins"):
+            raise InputError("the margins and their hash disagree: the file is damaged or was edited")
+    else:
+        decimal = _texts(item["decimal"], "margins")
+        if len(decimal) != classes:
+            raise InputError(f"the decimals of the margins must be {classes} rows")
+        for j, row in enumerate(decimal):
+            for i, text in _cells(row, j):
+                _check_decimal(matrix[i][j], text, decimal_upper, f"margin {i},{j}")
+    return Margins(
+        matrix,
+        _typed(item["computed_by"], str, "margins"),
+        _texts(item["refused"], "margins"),
+        _sigmas([layer["sigma"] for layer in data["layers"]]),
+        _multipliers(item["multipliers"], layers),
+    )
+
+
+def _cells(row: str, j: int) -> Iterator[tuple[int, str]]:
+    """The numbers of row j of the margins, one for each class before j."""
+    texts = row.split(" ") if row else []
+    if len(texts) != j:
+        raise InputError(f"row {j} of the margins has {len(texts)} numbers, not {j}: one for each class before it")
+    return enumerate(texts)
+
+
+def _margin(text: str, i: int, j: int) -> tuple[int, int]:
+    """(m, e) of a margin m·2^e, written as `save_bounds` does."""
+    found = _DYADIC.fullmatch(text)
+    if found is None:
+        what = "must not be negative" if text.startswith("-") else "is m*2^e, with m odd"
+        raise InputError(f"margin {i},{j}: {text[:40]!r} is none; a bound {what}")
+    mantissa, exponent = int(found[1]), int(found[2])
+    if abs(exponent) > MAX_BINARY_EXPONENT:
+        raise InputError(f"margin {i},{j}: the exponent {exponent} is beyond ±{MAX_BINARY_EXPONENT}")
+    if not mantissa & 1 and (mantissa or exponent):
+        raise InputError(f"margin {i},{j}: {text[:40]!r} is m*2^e, but m is even")
+    return mantissa, exponent
+
+
+def _sigmas(items: list[Any]) -> tuple[Fraction, ...]:
+    """Of all hidden layers, or of none."""
+    *hidden, last = items
+    if last is not None or (None in hidden and any(item is not None for item in hidden)):
+        raise InputError("sigma: every hidden layer has one, or none has")
+    return tuple(
+        _bound(item["exact"], item["decimal"], decimal_upper, f"layer {index}, sigma")
+        for index, item in enumerate(hidden)
+        if item is not None
+    )
+
+
+def _multipliers(rows: Any, layers: tuple[LayerBound, ...]) -> tuple[tuple[Fraction, ...], ...]:
+    """Guesses that an audit starts from: floats of a reasonable size, one per neuron."""
+    texts = [_texts(row, "multipliers") for row in _typed(rows, list, "multipliers")]
+    if texts and [len(row) for row in texts] != [layer.shape[0] for layer in layers[:-1]]:
+        raise InputError("multipliers: there must be one for each neuron of each hidden layer")
+    found = tuple(tuple(map(parse_rational, row)) for row in texts)
+    # 0 stands where the slope is known, and there is nothing to multiply.
+    if not all(x == 0 or _LEAST_MULTIPLIER <= x <= 1 / _LEAST_MULTIPLIER for row in found for x in row):
+        raise InputError("multipliers: numbers between 2^-200 and 2^200 are expected, or 0")
+    return found
+
+
+def _bound(exact: Any, decimal: Any, people: Callable[[Fraction], str], where: str) -> Fraction:
+    """The exact value, after checking that the decimal beside it says the same."""
+    with error_context(where):
+        value = parse_rational(_typed(exact, str, where))
+    if value < 0:
+        raise InputError(f"{where}: a bound must not be negative")
+    _check_decimal(value, decimal, people, where)
+    return value
+
+
+def _check_decimal(value: Fraction, decimal: Any, people: Callable[[Fraction], str], where: str) -> None:
+    if people(value) != decimal:
+        raise InputError(f"{where}: the exact value and its decimal disagree: the file is damaged or was edited")

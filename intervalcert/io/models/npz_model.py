@@ -1,0 +1,283 @@
+"""Our own model file, a numpy archive (``.npz``): read, and written by ``intervalcert convert``.
+
+W0, W1, … (outputs x inputs) and b0, b1, …; everything else may be missing: ``activations``, a name between any two
+layers; ``mean`` and ``factor`` (1/std) of the inputs, ``factor_least`` if the factors are not known exactly
+(`normalisation`; without ``factor`` they are in the first layer already); ``before0``, ``before_least0``, ``after0``,
+``after_least0``, … of layers with such factors (`UncertainScale`); ``shape`` of an input; ``folded``, names of what
+was no layer; ``single``, how a single output is read: its threshold, or ``regression`` (`single.Single`). Numbers
+that are no floats are written as texts: ``1/3``, ``5*2^-200``.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import zipfile
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from string import ascii_letters
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from intervalcert.errors import InputError, error_context
+from intervalcert.io.files import atomic_writer, check_growth, size_of
+from intervalcert.io.models.archives import open_archive
+from intervalcert.io.models.interface import Hints, Reading
+from intervalcert.io.models.numpy_files import MAX_TEXT, ArrayHeader, array_header, check_size
+from intervalcert.io.models.tensors import FREE_NUMBERS, Budget, Tensor
+from intervalcert.io.models.text import read_biases
+from intervalcert.model.arrays import exact_bias, exact_matrix
+from intervalcert.model.layers import UncertainScale
+from intervalcert.model.network import Network
+from intervalcert.model.normalisation import Normalisation
+from intervalcert.model.single import Single
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.numbers.parsing import parse_rational
+from intervalcert.numbers.text import format_exact
+
+__all__ = ["read", "write_network"]
+
+_MEMBER = re.compile(
+    r"(?:(W|b|(?:before|after)(?:_least)?)(0|[1-9]\d{0,3})|activations|mean|factor(?:_least)?|shape|folded|single)\.npy"
+)
+_DATE = (1980, 1, 1, 0, 0, 0)
+
+_MAX_BITS = 14_000
+"""Of integers that Python writes in digits."""
+
+_LEAST_BYTES = (4, 32)
+"""As how many a number counts at least, and one that is a text, however few it takes in the file: it will take more."""
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def read(path: Path, hints: Hints) -> Reading:
+    """The network in an archive."""
+    arrays: Arrays = {}
+    taken, size = 0, size_of(hints.origin or path)
+    with open_archive(path, ".npz", hints.origin) as archive:
+        for info in archive.infolist():
+            if _MEMBER.fullmatch(info.filename) is None:
+                raise InputError(f"{path} contains {info.filename!r}: only W0, W1, … and b0, b1, … are understood")
+            with archive.open(info) as member:
+                where = f"{path}: {info.filename}"
+                header = array_header(member, where, texts=True)
+                check_size(header, info.file_size, where)
+                taken += math.prod(header.shape) * max(header.dtype.itemsize, _LEAST_BYTES[header.dtype.kind == "S"])
+                check_growth(path, taken, size)
+                arrays[info.filename.removesuffix(".npy")] = _read_member(member, header, where)
+    return Reading(_network(arrays, path, hints))
+
+
+def _network(arrays: Arrays, path: Path, hints: Hints) -> Network:
+    count = sum(name[0] == "W" for name in arrays)
+    layers = range(count)
+    if not count or not all(f"W{i}" in arrays for i in layers):
+        have = ", ".join(name for name in arrays if name[0] == "W") or "no weights"
+        raise InputError(f"{path} must contain W0, W1, … without gaps, but has {have}")
+    for name in arrays:
+        index = name.lstrip(ascii_letters + "_")
+        if index and int(index) >= count:
+            raise InputError(f"{path} has {name}, but no layer W{index}")
+    budget = Budget()
+    weights = [_exact(arrays[f"W{i}"], f"{path}: W{i}", budget) for i in layers]
+    biases: list[RationalMatrix | None] | None = [
+        _column(arrays.get(f"b{i}"), f"{path}: the bias b{i}", budget) for i in layers
+    ]
+    if hints.biases is not None:
+        if any(bias is not None for bias in biases or ()):
+            raise InputError(
+                f"{path} has biases of its own, so {hints.biases} would replace them: give one or the other"
+            )
+        biases = read_biases(hints.biases)
+    between: str | list[str] = hints.between
+    if "activations" in arrays:
+        if hints.activation is not None:
+            raise InputError(f"{path} names its activations itself: leave --activation out")
+        between = _texts(arrays["activations"], f"{path}: activations")
+    network = _decided(Network.of(weights, biases, between=between, sources=()), arrays.get("single"), path, hints)
+    shape = arrays.get("shape")
+
+    def uncertain(name: str, index: int) -> UncertainScale | None:
+        return _uncertain_scale(name, index, arrays, path, budget)
+
+    return replace(
+        network,
+        layers=tuple(
+            replace(layer, before=uncertain("before", i), after=uncertain("after", i))
+            for i, layer in enumerate(network.layers)
+        ),
+        sources=(),
+        **_normalised(arrays, path, network.inputs, budget),
+        shape=None if shape is None else tuple(_sizes(shape, f"{path}: shape")),
+        folded=tuple(_texts(arrays["folded"], f"{path}: folded")) if "folded" in arrays else (),
+    )
+
+
+def _decided(network: Network, array: npt.NDArray[Any] | None, path: Path, hints: Hints) -> Network:
+    """The network with its single output read as the file says, if it does."""
+    if array is None:
+        return network
+    if hints.says_single:
+        raise InputError(f"{path} says itself how its output is read: leave --threshold and --regression out")
+    with error_context(f"{path}: single"):
+        texts = _texts(array, "what it says")
+        if len(texts) != 1:
+            raise InputError(f"{len(texts)} texts, where a threshold is expected, or 'regression'")
+        single = Single.of_text(texts[0])
+        return network.deciding(single.threshold, regression=single.threshold is None)
+
+
+def _uncertain_scale(name: str, index: int, arrays: Arrays, path: Path, budget: Budget) -> UncertainScale | None:
+    least = _column(arrays.get(f"{name}_least{index}"), f"{path}: {name}_least{index}", budget)
+    offset = _column(arrays.get(f"{name}{index}"), f"{path}: {name}{index}", budget)
+    if least is None:
+        if offset is not None:
+            raise InputError(f"{path} has {name}{index}, but no {name}_least{index}")
+        return None
+    return UncertainScale(offset, _single(least, f"{path}: {name}_least{index}"))
+
+
+def _normalised(arrays: Arrays, path: Path, inputs: int, budget: Budget) -> dict[str, Any]:
+    """Without ``factor`` the factors are in the first layer, and distances are those of the inputs."""
+    names = ("mean", "factor", "factor_least")
+    mean, factor, least = (_column(arrays.get(name), f"{path}: {name}", budget) for name in names)
+    if mean is None and factor is None and least is None:
+        return {}
+    known = Fraction(1) if least is None else _single(least, f"{path}: factor_least")
+    if mean is None or (factor is None and known == 1):
+        raise InputError(f"{path} must have a mean and a factor of the inputs, or neither")
+    if factor is not None:
+        made = Normalisation(mean, factor, known)
+        return {} if made.is_identity and made.inputs == inputs else {"normalisation": made, "eps_space": "normalised"}
+    return {"normalisation": Normalisation(mean, _ones(inputs), known)}
+
+
+def _ones(count: int) -> RationalMatrix:
+    return RationalMatrix.from_floats(np.ones((count, 1)))
+
+
+def _single(column: RationalMatrix, what: str) -> Fraction:
+    if column.shape != (1, 1):
+        raise InputError(f"{what} is one number")
+    return column[0, 0]
+
+
+def _read_member(member: IO[bytes], header: ArrayHeader, where: str) -> npt.NDArray[Any]:
+    """One array of an archive, no larger than the archive says that it is."""
+    data = member.read(header.bytes + 1)
+    if len(data) != header.bytes:
+        raise InputError(f"{where} is incomplete")
+    return np.frombuffer(data, dtype=header.dtype).reshape(header.shape, order=header.order)
+
+
+def _texts(array: npt.NDArray[Any], where: str) -> list[str]:
+    if array.dtype.kind != "S" or array.ndim != 1:
+        raise InputError(f"{where}: a list of names is expected")
+    try:
+        return [item.decode("ascii") for item in array.tolist()]
+    except UnicodeDecodeError:
+        raise InputError(f"{where}: a name that is not ASCII") from None
+
+
+def _sizes(array: npt.NDArray[Any], where: str) -> list[int]:
+    if array.dtype.kind not in "iu" or array.ndim != 1 or (array < 1).any():
+        raise InputError(f"{where}: a list of sizes is expected")
+    return [int(x) for x in array.tolist()]
+
+
+def _exact(array: npt.NDArray[Any], where: str, budget: Budget) -> RationalMatrix:
+    if array.dtype.kind != "S":
+        return exact_matrix(array, where)
+    if array.ndim != 2:
+        raise InputError(f"{where}: an array of shape {array.shape} where a non-empty matrix is expected")
+    try:
+        listed = array.ravel().tolist()
+        of_each = {item: parse_rational(item.decode("ascii")) for item in set(listed)}
+        return Tensor.of_fractions([of_each[item] for item in listed], array.shape, budget).matrix()
+    except (InputError, UnicodeDecodeError) as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _column(array: npt.NDArray[Any] | None, where: str, budget: Budget) -> RationalMatrix | None:
+    if array is None:
+        return None
+    if array.dtype.kind != "S":
+        return exact_bias(array, where)
+    if array.ndim != 1:
+        raise InputError(f"{where}: an array of shape {array.shape} where a vector is expected")
+    return _exact(array[:, None], where, budget)
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+
+def write_network(network: Network, path: Path) -> None:
+    """Writes the exact network; `read` gives the same one back. The same network gives the same bytes."""
+    if path.suffix.lower() != ".npz":
+        raise InputError(f"{path}: a network is written as .npz; choose that ending")
+    arrays: Arrays = {}
+    for index, layer in enumerate(network.model_layers):
+        arrays[f"W{index}"] = _array(layer.weights, f"the weights of layer {index}")
+        if layer.bias is not None:
+            arrays[f"b{index}"] = _array(layer.bias, f"the bias of layer {index}")[:, 0]
+        for name, uncertain in (("before", layer.before), ("after", layer.after)):
+            if uncertain is not None:
+                arrays[f"{name}_least{index}"] = np.array([format_exact(uncertain.least).encode()])
+                if uncertain.offset is not None:
+                    arrays[f"{name}{index}"] = _array(uncertain.offset, f"the offsets of layer {index}")[:, 0]
+    names = [name.encode() for name in network.activations if name is not None]
+    if names:
+        arrays["activations"] = np.array(names)
+    normalisation = network.normalisation
+    if normalisation is not None and (network.eps_space == "normalised" or network.uncertain_input_scale is not None):
+        arrays["mean"] = _array(normalisation.mean, "the mean")[:, 0]
+        if network.eps_space == "normalised":
+            arrays["factor"] = _array(normalisation.factor, "the factors 1/std")[:, 0]
+        if network.uncertain_input_scale is not None:
+            arrays["factor_least"] = np.array([format_exact(normalisation.least).encode()])
+    if network.shape is not None:
+        arrays["shape"] = np.array(network.shape, dtype=np.int64)
+    if network.folded:
+        arrays["folded"] = np.array([what.encode() for what in network.folded])
+    if network.single is not None:
+        arrays["single"] = np.array([network.single.text.encode()])
+    # Large ones are not compressed: a compressed file is not believed to hold too many numbers.
+    large = sum(array.size for array in arrays.values()) > FREE_NUMBERS
+    compression = zipfile.ZIP_STORED if large else zipfile.ZIP_DEFLATED
+    with atomic_writer(path) as file, zipfile.ZipFile(file, "w", compression) as archive:
+        for name, array in arrays.items():
+            made = io.BytesIO()
+            np.lib.format.write_array(made, array, version=(1, 0), allow_pickle=False)
+            info = zipfile.ZipInfo(f"{name}.npy", _DATE)
+            info.compress_type, info.external_attr = compression, 0o644 << 16
+            archive.writestr(info, made.getvalue())
+
+
+def _array(data: RationalMatrix, what: str) -> npt.NDArray[Any]:
+    """The smallest type of floats that holds all the numbers exactly, else texts."""
+    values = data.as_floats()
+    if values is not None:
+        with np.errstate(over="ignore", under="ignore"):
+            for kind in (np.float16, np.float32):
+                if np.array_equal(values.astype(kind).astype(np.float64), values):
+                    return values.astype(kind)
+        return values
+    of_each = {x: _text(Fraction(x, data.denominator), what) for x in set(data.numerators.ravel().tolist())}
+    return np.array([[of_each[x] for x in row] for row in data.numerators.tolist()])
+
+
+def _text(x: Fraction, what: str) -> bytes:
+    """As `read` reads it."""
+    if max(x.numerator.bit_length(), x.denominator.bit_length()) < _MAX_BITS:
+        text = format_exact(x)
+        try:
+            if len(text) <= MAX_TEXT and parse_rational(text) == x:
+                return text.encode()
+        except InputError:
+            pass
+    raise InputError(f"{what} are rationals that are too long to be written")

@@ -1,0 +1,413 @@
+"""What ONNX operators do to constants, to sizes, and to the value that depends on the input.
+
+The table at the end names all operators that are understood. A method takes the node and its inputs (None for one that
+is left out), and gives the value of its first output. Whatever it does not understand exactly it refuses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from intervalcert.errors import InputError
+from intervalcert.io.models import onnx_shapes as shapes
+from intervalcert.io.models.assembly import Assembly
+from intervalcert.io.models.onnx_node import ADVICE, Node, Values, axis_of, between, exactly
+from intervalcert.io.models.onnx_values import Flow, Sizes, Value, plain, shown, sizes_of
+from intervalcert.io.models.tensors import MAX_COMPUTED, Tensor
+
+__all__ = ["FLOAT_TYPES", "Operators"]
+
+FLOAT_TYPES = {1, 10, 11, 16}
+_INTEGER_TYPES = {6, 7}
+
+_MAX_END = 2_000
+"""Bits of either part of the end of a clip. A float64 has at most 1,075."""
+
+
+class Operators:
+    """The operators on one chain of layers.
+
+    kind: the type of the numbers that the input is declared with.
+    """
+
+    def __init__(self, assembly: Assembly, kind: int, *, strip_softmax: bool) -> None:
+        self._assembly, self._kind, self._strip_softmax = assembly, kind, strip_softmax
+
+    @staticmethod
+    def check(node: Node) -> None:
+        """Raises: InputError for an operator that is not understood, or one that gives more than it does in use."""
+        if node.op not in _OPERATORS:
+            raise InputError(f"{_UNKNOWN.get(node.op, 'this operator is not understood')}; {ADVICE}")
+        # A Dropout has its mask. Statistics of a batch come from training alone.
+        if len(node.outputs) > (2 if node.op == "Dropout" else 1):
+            trained = node.op == "BatchNormalization"
+            what = "as in training: export the model for inference (model.eval())" if trained else "where one is known"
+            raise InputError(f"it has {len(node.outputs)} outputs, {what}")
+
+    def run(self, node: Node, values: list[Value | None]) -> Value:
+        """The first output of a node, of its inputs, a list of its own. Raises: InputError."""
+        self.check(node)
+        while values and values[-1] is None:
+            values.pop()
+        flow = next((value for value in values if isinstance(value, Flow)), None)
+        if flow is not None and flow.softened and node.op not in _STRUCTURAL:
+            raise InputError("something follows a softmax: only one at the very end can be stripped")
+        found = _OPERATORS[node.op](self, node, values)
+        node.check_all_taken()
+        return found
+
+    # -- affine ----------------------------------------------------------------------------------------------------
+
+    def _matmul(self, _: Node, values: Values) -> Value:
+        a, b = exactly(values, 2)
+        return self._product(a, b)
+
+    def _gemm(self, node: Node, values: Values) -> Value:
+        a, b, c = between(values, 2, 3)
+        alpha, beta = node.number("alpha", 1.0), node.number("beta", 1.0)
+        turned_a, turned_b = node.integer("transA", 0), node.integer("transB", 0)
+        if a is None or b is None or len(a.shape) != 2 or len(b.shape) != 2:
+            raise InputError("two matrices are expected: flatten what depends on the input first")
+        found = self._product(_turned(a) if turned_a else a, _turned(b) if turned_b else b)
+        if alpha != 1:
+            found = self._times(found, self._scalar(alpha))
+        if c is None:
+            return found
+        # C may be smaller than the product, but never larger.
+        pairs = zip(reversed(c.shape), reversed(found.shape), strict=False)
+        if len(c.shape) > 2 or any(side not in {1, whole} for side, whole in pairs):
+            raise InputError(f"C has the shape {shown(c.shape)}, beside a product of the shape {shown(found.shape)}")
+        return self._plus(found, self._times(c, self._scalar(beta)) if beta != 1 else c)
+
+    def _product(self, a: Value, b: Value) -> Value:
+        for constant in (a, b):
+            if not isinstance(constant, Flow) and (isinstance(constant, Sizes) or constant.is_whole):
+                raise InputError("a product of whole numbers")
+            if isinstance(constant, Tensor) and len(constant.shape) != 2:
+                raise InputError(f"a product with an array of shape {list(constant.shape)}; a matrix is expected")
+        if isinstance(a, Flow) and isinstance(b, Tensor):
+            # x·M for the row x: the layer's weights are Mᵀ.
+            _check_vector(a, len(a.shape) - 1)
+            if a.shape[-1] != b.shape[0]:
+                raise InputError(f"a product of the shapes {shown(a.shape)} and {list(b.shape)}")
+            self._affine(b.transposed((1, 0)))
+            return Flow((*a.shape[:-1], b.shape[1]))
+        if isinstance(a, Tensor) and isinstance(b, Flow):
+            side = max(len(b.shape) - 2, 0)
+            _check_vector(b, side)
+            if b.shape[side] != a.shape[1]:
+                raise InputError(f"a product of the shapes {list(a.shape)} and {shown(b.shape)}")
+            self._affine(a)
+            return Flow((*b.shape[:side], a.shape[0], *b.shape[side + 1 :]))
+        if isinstance(a, Tensor) and isinstance(b, Tensor):
+            return a @ b
+        raise _two_flows()
+
+    def _affine(self, weights: Tensor) -> None:
+        """One matrix may stand at many places: each time it counts as if it were computed."""
+        for start in range(0, weights.size, MAX_COMPUTED):
+            self._assembly.budget.spend((min(weights.size - start, MAX_COMPUTED),), 64)
+        self._assembly.affine(weights, None)
+
+    def _add(self, _: Node, values: Values) -> Value:
+        a, b = exactly(values, 2)
+        return self._plus(a, b)
+
+    def _sub(self, _: Node, values: Values) -> Value:
+        a, b = exactly(values, 2)
+        return self._plus(a, self._negative(b))
+
+    def _mul(self, _: Node, values: Values) -> Value:
+        a, b = exactly(values, 2)
+        return self._times(a, b)
+
+    def _div(self, _: Node, values: Values) -> Value:
+        a, b = exactly(values, 2)
+        if isinstance(b, Flow):
+            raise InputError(f"a division by what depends on the input; {ADVICE}")
+        if not isinstance(a, Flow) and _is_whole(a) and _is_whole(b):
+            return _whole_quotient(sizes_of(a, "a division"), sizes_of(b, "a division"))
+        if isinstance(a, Flow):
+            flow, by = _entrywise(a, b)
+            self._assembly.divide(by)
+            return flow
+        if isinstance(a, Tensor) and isinstance(b, Tensor) and not a.is_whole and not b.is_whole:
+            return a / b
+        raise InputError("a division of or by whole numbers")
+
+    def _neg(self, _: Node, values: Values) -> Value:
+        (a,) = exactly(values, 1)
+        return self._negative(a)
+
+    def _negative(self, a: Value) -> Value:
+        if isinstance(a, Tensor) and not a.is_whole:
+            return -a
+        return self._times(a, Tensor(np.array(-1, dtype=np.int64)) if _is_whole(a) else self._scalar(Fraction(-1)))
+
+    def _plus(self, a: Value, b: Value) -> Value:
+        if isinstance(a, Flow) or isinstance(b, Flow):
+            flow, by = _entrywise(a, b)
+            self._assembly.shift(by)
+            return flow
+        return _computed(a, b, lambda x, y: x + y, lambda x, y: x + y)
+
+    def _times(self, a: Value, b: Value) -> Value:
+        if isinstance(a, Flow) or isinstance(b, Flow):
+            flow, by = _entrywise(a, b)
+            self._assembly.scale(by)
+            return flow
+        return _computed(a, b, lambda x, y: x * y, lambda x, y: x * y)
+
+    def _scalar(self, value: Fraction) -> Tensor:
+        return Tensor.of_fractions([value], (), self._assembly.budget)
+
+    def _batch_normalisation(self, node: Node, values: Values) -> Value:
+        x, *parts = exactly(values, 5)
+        epsilon = node.number("epsilon", 1e-5)
+        node.number("momentum", 0.9)
+        if node.opset >= 14 and node.integer("training_mode", 0):
+            raise InputError("it is in training mode: export the model for inference (model.eval())")
+        if node.opset < 9 and node.integer("spatial", 1) != 1:
+            raise InputError("its parameters are not one per channel, but one per entry (spatial), which is not read")
+        if not isinstance(x, Flow) or len(x.shape) < 2 or x.sides[0] != 1:
+            raise InputError("it is applied to something else than one sample of a batch: export the model for one")
+        vectors = []
+        for part in parts:
+            if not isinstance(part, Tensor) or part.shape != (x.shape[1],) or part.is_whole:
+                raise InputError(f"its parameters must be vectors of {x.shape[1]} numbers, one per channel")
+            wide = part.reshaped((x.sides[1], *(1 for _ in x.shape[2:])))
+            vectors.append(wide.broadcast(x.sides[1:]).reshaped((x.width,)))
+        self._assembly.budget.spend((x.width,), 2_048)  # a root takes as long as some sums
+        gamma, beta, mean, variance = vectors
+        self._assembly.batch_normalise(gamma, beta, mean, variance + self._scalar(epsilon))
+        return x
+
+    # -- activations -------------------------------------------------------------------------------------------------
+
+    def _activate(self, values: Values, name: str) -> Flow:
+        (x,) = exactly(values, 1)
+        if not isinstance(x, Flow):
+            raise InputError("it is applied to a constant: let the exporter fold constants")
+        self._assembly.activate(name)
+        return x
+
+    def _relu(self, _: Node, values: Values) -> Value:
+        return self._activate(values, "relu")
+
+    def _leaky_relu(self, node: Node, values: Values) -> Value:
+        slope = node.number("alpha", 0.01)
+        return self._activate(values, f"leaky_relu:{slope}" if slope else "relu")
+
+    def _elu(self, node: Node, values: Values) -> Value:
+        return self._activate(values, f"elu:{node.number('alpha', 1.0)}")
+
+    def _tanh(self, _: Node, values: Values) -> Value:
+        return self._activate(values, "tanh")
+
+    def _sigmoid(self, _: Node, values: Values) -> Value:
+        return self._activate(values, "sigmoid")
+
+    def _softplus(self, _: Node, values: Values) -> Value:
+        return self._activate(values, "softplus")
+
+    def _clip(self, node: Node, values: Values) -> Value:
+        if node.opset < 11:  # its ends are attributes
+            largest = float(np.finfo(np.float32).max)
+            return self._activate(values, _clip_name(node.number("min", -largest), node.number("max", largest)))
+        x, *ends = between(values, 1, 3)
+        return self._activate([x], _clip_name(*map(_end, ends)))
+
+    def _softmax(self, node: Node, values: Values) -> Value:
+        (x,) = exactly(values, 1)
+        if not isinstance(x, Flow):
+            raise InputError("it is applied to a constant")
+        axis = axis_of(node.integer("axis", -1 if node.opset >= 13 else 1), len(x.shape))
+        over = x.sides[axis] if node.opset >= 13 else math.prod(x.sides[axis:])
+        if over != x.width or x.shape[axis] is None:
+            raise InputError(f"it is not taken over all classes: axis {axis} of the shape {shown(x.shape)}")
+        if not self._strip_softmax:
+            raise InputError(
+                "margins live on the logits before it: export the model without it, or say --strip-softmax to leave it "
+                "out (it keeps the order of the logits)"
+            )
+        self._assembly.soften()
+        return replace(x, softened=True)
+
+    # -- types -------------------------------------------------------------------------------------------------------
+
+    def _cast(self, node: Node, values: Values) -> Value:
+        (x,) = exactly(values, 1)
+        kind = node.integer("to")
+        if node.opset >= 19:
+            node.integer("saturate", 1)  # of floats of 8 bits
+        if isinstance(x, Flow):
+            if kind not in FLOAT_TYPES:
+                raise InputError(f"a conversion of numbers that depend on the input to type {kind}: only to floats")
+            if kind != self._kind:
+                self._assembly.note("a conversion to another type")
+            return x
+        if isinstance(x, Sizes):
+            if kind not in _INTEGER_TYPES or any(size is not None and abs(size) >= 2**31 for size in x.values):
+                raise InputError(f"a conversion of sizes to type {kind}")
+            return x
+        return shapes.converted(node, x, kind)
+
+
+def _alone(operator: Callable[[Node, Values], Value]) -> Callable[[Operators, Node, Values], Value]:
+    """One that looks at its node alone."""
+    return lambda _, node, values: operator(node, values)
+
+
+_OPERATORS: dict[str, Callable[[Operators, Node, Values], Value]] = {
+    "MatMul": Operators._matmul,
+    "Gemm": Operators._gemm,
+    "Add": Operators._add,
+    "Sub": Operators._sub,
+    "Mul": Operators._mul,
+    "Div": Operators._div,
+    "Neg": Operators._neg,
+    "BatchNormalization": Operators._batch_normalisation,
+    "Relu": Operators._relu,
+    "LeakyRelu": Operators._leaky_relu,
+    "Elu": Operators._elu,
+    "Tanh": Operators._tanh,
+    "Sigmoid": Operators._sigmoid,
+    "Softplus": Operators._softplus,
+    "Clip": Operators._clip,
+    "Softmax": Operators._softmax,
+    "LogSoftmax": Operators._softmax,
+    "Cast": Operators._cast,
+    "Identity": _alone(shapes.identity),
+    "Dropout": _alone(shapes.dropout),
+    "Flatten": _alone(shapes.flatten),
+    "Reshape": _alone(shapes.reshape),
+    "Transpose": _alone(shapes.transpose),
+    "Squeeze": _alone(shapes.squeeze),
+    "Unsqueeze": _alone(shapes.unsqueeze),
+    "Constant": _alone(shapes.constant),
+    "ConstantOfShape": _alone(shapes.constant_of_shape),
+    "Shape": _alone(shapes.shape),
+    "Gather": _alone(shapes.gather),
+    "Concat": _alone(shapes.concat),
+    "Slice": _alone(shapes.slice_),
+}
+
+_STRUCTURAL = {"Identity", "Cast", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Shape"}
+
+_UNKNOWN = {
+    op: what
+    for what, ops in {
+        "convolutions are not read yet": "Conv ConvTranspose ConvInteger DeformConv",
+        "pooling is not read yet": "MaxPool AveragePool GlobalAveragePool GlobalMaxPool LpPool",
+        "recurrent layers are not understood": "LSTM GRU RNN",
+        "what it divides by depends on the input, and no bounds of that are proved": (
+            "LayerNormalization InstanceNormalization GroupNormalization RMSNormalization LpNormalization LRN"
+        ),
+        "no bounds of this function are proved; those of Relu, LeakyRelu, Elu, Tanh, Sigmoid, Softplus and Clip are": (
+            "Gelu Selu Celu PRelu HardSigmoid HardSwish Swish Mish ThresholdedRelu Softsign Erf Exp Log Sqrt Pow Abs"
+        ),
+        "a quantised model is not understood": "QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearMatMul",
+        "it gives classes, and margins live on the logits before it": "ArgMax TopK Hardmax",
+        "a branch is not understood": "If Loop Scan Where Greater Less Equal Sum Max Min",
+    }.items()
+    for op in ops.split()
+}
+"""Why, for those that people meet."""
+
+
+# -- small parts -----------------------------------------------------------------------------------------------------
+
+
+def _is_whole(value: Value) -> bool:
+    return isinstance(value, Sizes) or (isinstance(value, Tensor) and value.is_whole)
+
+
+def _entrywise(a: Value, b: Value) -> tuple[Flow, Tensor]:
+    """What flows, and a constant for each of its entries, or one for all: a vector.
+
+    Raises: InputError if what flows would be enlarged.
+    """
+    flow, value = (a, b) if isinstance(a, Flow) else (b, a)
+    if not isinstance(flow, Flow) or isinstance(value, Flow):
+        raise _two_flows()
+    if not isinstance(value, Tensor) or value.is_whole:
+        raise InputError("whole numbers are combined with what depends on the input")
+    if len(value.shape) > len(flow.shape):
+        raise InputError(f"an array of shape {list(value.shape)} beside {shown(flow.shape)} adds dimensions")
+    if value.size == 1:
+        return flow, value.reshaped((1,))
+    return flow, value.broadcast(flow.sides).reshaped((flow.width,))
+
+
+def _computed(a: Value, b: Value, real: Callable[[Tensor, Tensor], Tensor], whole: Callable[[int, int], int]) -> Value:
+    """Of two constants, both real or both whole."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor) and not a.is_whole and not b.is_whole:
+        return real(a, b)
+    if not (_is_whole(a) and _is_whole(b)):
+        raise InputError("whole and real numbers are combined")
+    return _pairwise(sizes_of(a, "whole numbers"), sizes_of(b, "whole numbers"), whole)
+
+
+def _two_flows() -> InputError:
+    return InputError(f"two values that depend on the input meet: a branch, and only chains are understood; {ADVICE}")
+
+
+def _pairwise(a: Sizes, b: Sizes, combine: Callable[[int, int], int]) -> Sizes:
+    x, y = plain(a), plain(b)
+    count = max(len(x), len(y))
+    if {len(x), len(y)} - {1, count}:
+        raise InputError(f"{len(x)} and {len(y)} whole numbers are combined")
+    found = tuple(combine(x[i % len(x)], y[i % len(y)]) for i in range(count))
+    if any(abs(number) >= 2**31 for number in found):  # whole numbers of any type hold the others
+        raise InputError("a whole number of more than 31 bits is computed")
+    return Sizes(found, scalar=a.scalar and b.scalar)
+
+
+def _whole_quotient(a: Sizes, b: Sizes) -> Sizes:
+    if not all(x >= 0 for x in plain(a)) or not all(x > 0 for x in plain(b)):
+        raise InputError("a division of whole numbers that are not positive")
+    return _pairwise(a, b, lambda x, y: x // y)
+
+
+def _check_vector(flow: Flow, side: int) -> None:
+    """Raises: InputError unless all numbers of a sample are along that side."""
+    others = (size for index, size in enumerate(flow.sides) if index != side)
+    if not flow.shape or any(size != 1 for size in others) or flow.shape[side] is None:
+        raise InputError(
+            f"a product with what has the shape {shown(flow.shape)}: all numbers of a sample must be along one side; "
+            "flatten it first (or was the model exported for a batch of a fixed size?)"
+        )
+
+
+def _turned(value: Value) -> Value:
+    if isinstance(value, Sizes):
+        raise InputError("a matrix is expected")
+    return value.transposed((1, 0))
+
+
+def _end(value: Value | None) -> Fraction | None:
+    """One end of a clip."""
+    if value is None:
+        return None
+    if not isinstance(value, Tensor) or value.size != 1 or value.is_whole:
+        raise InputError("its ends must be single constants")
+    numerators, denominator = value.exact()
+    (numerator,) = numerators.ravel().tolist()
+    if max(numerator.bit_length(), denominator.bit_length()) > _MAX_END:
+        raise InputError("an end is a number of more digits than floats have")
+    return Fraction(numerator, denominator)
+
+
+def _clip_name(low: Fraction | None, high: Fraction | None) -> str:
+    if low is None and high is None:
+        return "identity"
+    if low == 0 and high is None:
+        return "relu"
+    if low == -1 and high == 1:
+        return "hard_tanh"
+    return f"clip:{'-inf' if low is None else low}:{'inf' if high is None else high}"

@@ -1,0 +1,212 @@
+"""Verdicts to files, piece by piece; a file appears complete under its name, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Context
+from fractions import Fraction
+from itertools import repeat
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from intervalcert.errors import UsageError
+from intervalcert.io.files import atomic_writer
+from intervalcert.io.tables.parquet_rows import pyarrow_parquet
+from intervalcert.numbers.text import decimal_lower
+from intervalcert.verify.verdicts import Verdicts
+
+__all__ = [
+    "RADIUS_COLUMNS",
+    "VERDICT_COLUMNS",
+    "Meaning",
+    "Write",
+    "check_ending",
+    "csv_pieces",
+    "radius_text",
+    "verdict_sink",
+]
+
+VERDICT_COLUMNS = ("index", "argmax", "verdict", "radius", "semantics", "eps_space")
+RADIUS_COLUMNS = ("index", "argmax", "radius", "semantics", "eps_space")
+
+Write = Callable[[Verdicts], None]
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What verdicts are about, the same for all of them: the network over the reals or in some format, and the space in
+    which eps is measured.
+    """
+
+    semantics: str = "real"
+    eps_space: str = "input"
+
+
+REALS = Meaning()
+
+
+@contextlib.contextmanager
+def verdict_sink(
+    path: str | Path, columns: Sequence[str] = VERDICT_COLUMNS, meaning: Meaning = REALS
+) -> Iterator[Write]:
+    """Takes verdicts and writes them as ``.csv``, ``.jsonl``, ``.npy`` or ``.parquet``, by the ending.
+
+    Binary formats have ``certified`` (a truth value) in the place of ``verdict`` (a word), and the radius itself, a
+    float below the supremum, in the place of a decimal that is at most that.
+    """
+    path = Path(path)
+    check_ending(path)
+    with atomic_writer(path) as file, _SINKS[path.suffix.lower()](file, columns, meaning) as write:
+        yield write
+
+
+def check_ending(path: Path) -> None:
+    """Raises: UsageError if verdicts cannot be written to a file of that name."""
+    if path.suffix.lower() not in _SINKS:
+        raise UsageError(f"{path}: verdicts are written as .csv, .jsonl, .npy or .parquet; choose one of these endings")
+    if path.suffix.lower() == ".parquet":
+        pyarrow_parquet(path)
+
+
+# -- text ------------------------------------------------------------------------------------------------------------
+
+_FLOOR_17 = Context(prec=17, rounding=ROUND_FLOOR)
+
+
+def radius_text(radius: float) -> str:
+    """A decimal that is at most the radius. (The shortest decimal of a float may lie above it.)
+
+    `decimal` converts the float exactly and rounds down once; where it would write an exponent its form is not ours.
+    """
+    if 1e-5 <= radius < 1e16:
+        text = str(_FLOOR_17.create_decimal_from_float(radius))
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    return "inf" if math.isinf(radius) else decimal_lower(Fraction(radius))
+
+
+def _texts(verdicts: Verdicts, columns: Sequence[str], meaning: Meaning) -> Iterator[tuple[str, ...]]:
+    found: dict[str, Iterator[str]] = {
+        "index": map(str, verdicts.indices.tolist()),
+        "argmax": map(str, verdicts.argmax.tolist()),
+        "verdict": map(("not_certified", "certified").__getitem__, verdicts.certified.tolist()),
+        "radius": map(radius_text, verdicts.radius.tolist()),
+        "semantics": repeat(meaning.semantics, len(verdicts)),
+        "eps_space": repeat(meaning.eps_space, len(verdicts)),
+    }
+    return zip(*(found[name] for name in columns), strict=True)
+
+
+def csv_pieces(columns: Sequence[str] = VERDICT_COLUMNS, meaning: Meaning = REALS) -> Callable[[Verdicts], str]:
+    """Verdicts as lines; the first piece begins with the names of the columns."""
+    header = [",".join(columns) + "\n"]
+
+    def piece(verdicts: Verdicts) -> str:
+        lines = "".join([",".join(texts) + "\n" for texts in _texts(verdicts, columns, meaning)])
+        return (header.pop() if header else "") + lines
+
+    return piece
+
+
+@contextlib.contextmanager
+def _csv(file: IO[bytes], columns: Sequence[str], meaning: Meaning) -> Iterator[Write]:
+    piece = csv_pieces(columns, meaning)
+    yield lambda verdicts: _discard(file.write(piece(verdicts).encode()))
+
+
+@contextlib.contextmanager
+def _jsonl(file: IO[bytes], columns: Sequence[str], meaning: Meaning) -> Iterator[Write]:
+    numbers = {"index", "argmax"}
+    line = ", ".join(f'"{name}": %s' if name in numbers else f'"{name}": "%s"' for name in columns)
+    line = "{" + line + "}\n"
+
+    def write(verdicts: Verdicts) -> None:
+        file.write("".join([line % texts for texts in _texts(verdicts, columns, meaning)]).encode())
+
+    yield write
+
+
+def _discard(_: int) -> None:
+    """What `write` returns is of no use."""
+
+
+# -- binary ----------------------------------------------------------------------------------------------------------
+
+_TYPES = {"index": "<i8", "argmax": "<i4", "certified": "?", "radius": "<f8", "semantics": "S8", "eps_space": "S10"}
+
+
+def _binary(columns: Sequence[str]) -> list[str]:
+    return ["certified" if name == "verdict" else name for name in columns]
+
+
+def _column(verdicts: Verdicts, name: str, meaning: Meaning) -> Any:
+    """An array, or one value for all."""
+    if name in {"semantics", "eps_space"}:
+        return getattr(meaning, name)
+    found: npt.NDArray[Any] = getattr(verdicts, "indices" if name == "index" else name)
+    return found
+
+
+@contextlib.contextmanager
+def _npy(file: IO[bytes], columns: Sequence[str], meaning: Meaning) -> Iterator[Write]:
+    """Records. The header is written again at the end, when their number is known: numpy leaves room for it."""
+    dtype = np.dtype([(name, _TYPES[name]) for name in _binary(columns)])
+    count = 0
+
+    def header() -> None:
+        error_context = {"descr": dtype.descr, "fortran_order": False, "shape": (count,)}
+        file.seek(0)
+        np.lib.format.write_array_header_1_0(file, error_context)
+
+    def write(verdicts: Verdicts) -> None:
+        nonlocal count
+        records = np.empty(len(verdicts), dtype=dtype)
+        for name in dtype.names or ():
+            records[name] = _column(verdicts, name, meaning)
+        file.write(records.tobytes())
+        count += len(records)
+
+    header()
+    length = file.tell()
+    yield write
+    header()
+    if file.tell() != length:
+        raise RuntimeError("numpy wrote a longer header than before")
+    file.seek(0, 2)
+
+
+@contextlib.contextmanager
+def _parquet(file: IO[bytes], columns: Sequence[str], meaning: Meaning) -> Iterator[Write]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    types = {
+        "index": pa.int64(),
+        "argmax": pa.int32(),
+        "certified": pa.bool_(),
+        "radius": pa.float64(),
+        "semantics": pa.string(),
+        "eps_space": pa.string(),
+    }
+    schema = pa.schema([(name, types[name]) for name in _binary(columns)])
+    with parquet.ParquetWriter(file, schema) as writer:
+
+        def write(verdicts: Verdicts) -> None:
+            columns: list[Any] = [_column(verdicts, field.name, meaning) for field in schema]
+            arrays: list[Any] = [
+                pa.repeat(pa.scalar(column, field.type), len(verdicts))
+                if isinstance(column, str)
+                else pa.array(column, field.type)
+                for column, field in zip(columns, schema, strict=True)
+            ]
+            writer.write_batch(pa.record_batch(arrays, schema=schema))
+
+        yield write
+
+
+_SINKS = {".csv": _csv, ".jsonl": _jsonl, ".npy": _npy, ".parquet": _parquet}

@@ -1,0 +1,1 @@
+"""Models: layers, activations, normalisation, and their evaluation over any number system."""

@@ -1,0 +1,1 @@
+"""Exact numbers: parsed, rounded, held in matrices, written; float formats and the float environment."""

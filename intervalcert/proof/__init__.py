@@ -1,0 +1,1 @@
+"""TRUSTED: witnesses and their checks, over any number system. Nothing here searches."""

@@ -1,0 +1,289 @@
+"""Tables for people. Numbers are rounded outward, also here: a table must not say less than the bound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from fractions import Fraction
+
+import numpy as np
+from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from intervalcert.backends.protocol import Floats
+from intervalcert.bounds.audit import AuditReport
+from intervalcert.bounds.margin_bounds import Margins
+from intervalcert.bounds.results import MOST_READ, Bounds
+from intervalcert.execution.streaming import Summary
+from intervalcert.model.layers import Layer
+from intervalcert.model.network import EpsSpace, Network
+from intervalcert.model.single import Single
+from intervalcert.numbers.parsing import parse_rational
+from intervalcert.numbers.rounding import sqrt_upper
+from intervalcert.numbers.text import decimal_lower, decimal_upper, shortest_exact
+
+__all__ = [
+    "audit_table",
+    "bounds_tables",
+    "distance_text",
+    "excess_text",
+    "network_tables",
+    "outward_text",
+    "percent",
+    "print_data",
+    "scaling_text",
+    "summary_table",
+]
+
+
+_MARGINS = {
+    "product": "the product of norms",
+    "chain": "a chain through all layers",
+    "best": "the product of norms or a chain through all layers, whichever is smaller",
+}
+
+
+def print_data(renderable: RenderableType) -> None:
+    """To standard output; wide enough that a pipe does not wrap it."""
+    console = Console()
+    # A column that is too narrow would cut digits off: rather let the terminal wrap the lines.
+    needed = Measurement.get(console, console.options.update(width=10_000), renderable).maximum
+    console = Console(width=max(console.width, needed))
+    with console.capture() as captured:  # rich would end the program itself if the reader has gone
+        console.print(renderable)
+    print(captured.get(), end="")
+
+
+def percent(part: int, total: int) -> str:
+    """Rounded down: 9,999 of 10,000 and a bit is not 100 %."""
+    hundredths = 10_000 * part // total
+    return f"{hundredths // 100}.{hundredths % 100:02d} %"
+
+
+def excess_text(upper: Fraction, lower: Fraction) -> str:
+    """How far the upper bound is above the lower one, as a part of it: the true norm lies between them."""
+    if upper == lower:
+        return "exact"
+    if lower == 0:
+        return "unknown"
+    return "+" + decimal_upper(upper / lower - 1, 2)
+
+
+def bounds_tables(bounds: Bounds) -> Group:
+    """Layers, margins, and whatever a reader must know about how they were found."""
+    layers = Table(title="Operator norm of each layer", title_justify="left")
+    titles = ["layer", "shape", "activation", "lower", "upper", "tightness", "method", "computed by"]
+    titles += ["input to here"] if bounds.margins.sigmas else []
+    for name in titles:
+        is_text = name in {"activation", "method", "computed by"}
+        layers.add_column(name, justify="left" if is_text else "right", no_wrap=True)
+    rows = [layer.shape[0] for layer in bounds.layers]
+    rows[-1] -= bounds.single is not None  # the threshold is no output of the model
+    for index, (layer, activation) in enumerate(zip(bounds.layers, bounds.activations, strict=True)):
+        layers.add_row(
+            str(index),
+            f"{rows[index]} x {layer.shape[1]}",
+            _activation_text(activation, bounds.single),
+            decimal_lower(layer.lower, 10),
+            decimal_upper(layer.upper, 10),
+            excess_text(layer.upper, layer.lower),
+            layer.method if layer.method != "gram" else f"gram, {layer.iterations} steps",
+            layer.computed_by,
+            *([_slope(bounds.margins.sigmas[index])] if index < len(bounds.margins.sigmas) else []),
+        )
+    notes = [f"layer {i}: {reason}" for i, layer in enumerate(bounds.layers) for reason in layer.skipped_because]
+    notes += [f"margins: {reason}" for reason in bounds.margins.skipped_because]
+    parts: list[RenderableType] = [layers]
+    if bounds.single is None:
+        parts.append(_margins(bounds.margins))
+    else:
+        parts.append(Text(f"Lipschitz bound of the output: {decimal_upper(bounds.margins.matrix[0][1], 10)}"))
+        parts.append(Text(f"Classes: {bounds.single}"))
+    if notes:
+        parts.append(Text("Recomputed because:\n  " + "\n  ".join(notes)))
+    names, method = ", ".join(source.name for source in bounds.sources), bounds.method
+    how = _MARGINS[method.margins]
+    parts.append(Text(f"Bounds of {names} over the reals, {distance_text(bounds.eps_space)}, margins by {how}"))
+    return Group(*parts)
+
+
+def _activation_text(name: str | None, single: Single | None) -> str:
+    """Its name; beside a long fraction the decimal that people know it by."""
+    if name is None:
+        return "(logits)" if single is None or single.threshold is not None else "(output)"
+    kind, _, parameters = name.partition(":")
+    if "/" not in parameters or len(parameters) < 10:
+        return name
+    near = ":".join(x if x in {"-inf", "inf"} else _near_text(parse_rational(x)) for x in parameters.split(":"))
+    return f"{name} (≈ {kind}:{near})"
+
+
+def _slope(sigma: Fraction) -> str:
+    """The Lipschitz bound from the input to a layer's inner values, by the chain."""
+    return decimal_upper(sqrt_upper(sigma, 64), 6)
+
+
+def _margins(margins: Margins) -> RenderableType:
+    """A table; of many classes a line instead."""
+    matrix, classes = margins.matrix, len(margins.matrix)
+    if classes > MOST_READ:
+        upper, lower = np.tril_indices(classes, -1)
+        floats = margins.floats_upper[upper, lower]
+        # Rounding is monotone: the least and the largest are among those whose floats are.
+        some = [(matrix[lower[k]][upper[k]], int(lower[k]), int(upper[k])) for k in _ends(floats)]
+        (least, i, j), (most, k, m) = min(some), max(some)
+        return Text(
+            f"Margin Lipschitz bounds of {len(floats)} pairs of classes: from {decimal_upper(least, 6)} ({i}, {j}) "
+            f"to {decimal_upper(most, 6)} ({k}, {m})"
+        )
+    table = Table(title="Margin Lipschitz bound of each pair of classes", title_justify="left")
+    table.add_column("", justify="right")
+    for j in range(classes):
+        table.add_column(str(j), justify="right", no_wrap=True)
+    for i, row in enumerate(matrix):
+        table.add_row(str(i), *("·" if i == j else decimal_upper(x, 5) for j, x in enumerate(row)))
+    return table
+
+
+def _ends(floats: Floats) -> list[int]:
+    return np.flatnonzero((floats == floats.min()) | (floats == floats.max())).tolist()
+
+
+def distance_text(space: str) -> str:
+    """What eps is."""
+    return "L2 distance of inputs" if space == "input" else "L2 distance of normalised inputs"
+
+
+def summary_table(summary: Summary, eps: str, semantics: str, eps_space: str, *, given_logits: bool = True) -> Table:
+    """What a run of certify found."""
+    table = Table(show_header=False, box=None)
+    table.add_row("certified", f"{summary.certified} of {summary.total}", percent(summary.certified, summary.total))
+    if summary.locally:
+        table.add_row("  locally", str(summary.locally), "of them at the input itself")
+    if summary.proved_by:
+        shown = ", ".join(f"{name} {count}" for name, count in summary.proved_by.most_common())
+        table.add_row("proved by", shown, "number systems")
+    if summary.faults:
+        table.add_row("faults", str(summary.faults.total()), "attempts at an input that ended by a fault:")
+        for fault, count in summary.faults.most_common(3):
+            table.add_row("", str(count), fault)
+    if summary.right is not None and summary.right_and_certified is not None:
+        table.add_row("accuracy", "", percent(summary.right, summary.total))
+        table.add_row("VRA", "right and certified", percent(summary.right_and_certified, summary.total))
+    table.add_row("eps", eps, f"L2, {eps_space} space")
+    if summary.units is not None:
+        units = summary.units
+        table.add_row("inputs", outward_text(units.low, units.high), scaling_text(units.scale))
+    how = "logits enclosed by a rigorous forward pass"
+    if given_logits:
+        how = "given logits are taken as exact" if semantics == "real" else "given logits may be the program's own"
+    table.add_row("semantics", semantics, how)
+    if summary.single is not None:
+        table.add_row("classes", "", str(summary.single))
+    table.add_row("decided exactly", str(summary.exactly), "too close for the filter")
+    return table
+
+
+def outward_text(low: Fraction, high: Fraction) -> str:
+    """From where to where, with six digits: what lies beyond an end must not seem to be at it."""
+    return f"{_six_digits(low, ROUND_FLOOR)} to {_six_digits(high, ROUND_CEILING)}"
+
+
+def scaling_text(scale: Fraction) -> str:
+    """What a range of inputs is of."""
+    return "as they are given" if scale == 1 else f"after scaling by {shortest_exact(scale)}"
+
+
+def _six_digits(x: Fraction, rounding: str) -> str:
+    context = Context(prec=6, rounding=rounding, Emax=MAX_EMAX, Emin=MIN_EMIN)
+    return f"{context.divide(Decimal(x.numerator), Decimal(x.denominator)).normalize(context):g}"
+
+
+def network_tables(network: Network, space: EpsSpace) -> Group:
+    """What was understood of a model. Requires: it is as it was read."""
+    content = network.measured_in(space).content
+    layers = Table(title="Layers", title_justify="left")
+    for name in ("layer", "outputs", "inputs", "bias", "activation", "slopes", "numbers"):
+        texts = name in {"bias", "activation", "slopes"}
+        layers.add_column(name, justify="left" if texts else "right", no_wrap=True)
+    for index, layer in enumerate(network.model_layers):
+        (outputs, inputs), count = layer.weights.shape, layer.parameters
+        bias = "yes" if layer.columns else "no"
+        name = _activation_text(network.activations[index], network.single)
+        layers.add_row(str(index), str(outputs), str(inputs), bias, name, _slopes_text(layer), f"{count:,}")
+    facts = Table(show_header=False, box=None)
+    shape = "" if network.shape is None else f" of the shape {' x '.join(map(str, network.shape))}"
+    facts.add_row("input", f"{network.inputs} numbers{shape}")
+    facts.add_row("normalisation", _normalisation_text(network))
+    facts.add_row("eps", f"{distance_text(space)} ({space} space)")
+    facts.add_row("classes", str(network.single or network.outputs))
+    facts.add_row("parameters", f"{sum(layer.parameters for layer in network.model_layers):,}")
+    if network.folded:
+        facts.add_row("folded in", ", ".join(network.folded))
+    if not network.is_exact:
+        uncertain = [
+            network.uncertain_input_scale,
+            *(x for layer in network.layers for x in (layer.before, layer.after)),
+        ]
+        width = 1 - min(uncertain.least for uncertain in uncertain if uncertain)
+        facts.add_row(
+            "factors",
+            f"roots are no rationals, and long quotients are rounded: what is proved holds for all within a part of "
+            f"{decimal_upper(width, 2)}",
+        )
+    for source in network.sources:
+        facts.add_row("sha256", f"{source.sha256}  {source.name}")
+    facts.add_row("network", f"{content}  (its exact numbers, whatever the file)")
+    return Group(layers, facts)
+
+
+def _slopes_text(layer: Layer) -> str:
+    """What the proofs use of the activation."""
+    if layer.activation is None:
+        return ""
+    if layer.activation.slopes is None:
+        return f"Lipschitz {_range_text([layer.activation.lipschitz])}"
+    return f"{_range_text(layer.activation.slopes)}"
+
+
+def _normalisation_text(network: Network) -> str:
+    if network.normalisation is None:
+        return "none"
+    columns = (network.normalisation.mean, network.normalisation.factor)
+    mean, factor = ([Fraction(x, column.denominator) for x in column.numerators.ravel().tolist()] for column in columns)
+    if network.eps_space == "input":
+        return f"x - mean, mean {_range_text(mean)}; what x is divided by is in the first layer"
+    return f"(x - mean)/std, mean {_range_text(mean)}, std {_range_text([1 / x for x in factor])}"
+
+
+def _range_text(values: Sequence[Fraction]) -> str:
+    """One number, or from where to where; rounded to nearest, for people."""
+    ends = sorted({min(values), max(values)})
+    return " to ".join(map(_near_text, ends))
+
+
+def _near_text(x: Fraction) -> str:
+    """Six digits, rounded to nearest; of any size."""
+    if x == 0 or 2.0**-1000 < abs(x) < 2.0**1000:
+        return f"{float(x):.6g}"
+    return _six_digits(x, ROUND_HALF_EVEN)
+
+
+def audit_table(report: AuditReport, eps_space: str) -> Group:
+    """All claims counted; the ones that failed by name."""
+    confirmed = len(report.claims) - len(report.unconfirmed)
+    counted = f"{confirmed} of {len(report.claims)} claims confirmed by exact arithmetic, {distance_text(eps_space)}"
+    parts: list[RenderableType] = [Text(counted)]
+    if report.unconfirmed:
+        table = Table(title="Not confirmed", title_justify="left")
+        for name in ("claim", "claimed", "exact"):
+            table.add_column(name, justify="left" if name == "claim" else "right")
+        for claim in report.unconfirmed:
+            # Rounded apart: a claimed upper bound is too small, a claimed lower bound too large.
+            down, up = (claim.exact, claim.claimed) if claim.exact < claim.claimed else (claim.claimed, claim.exact)
+            shown = {down: decimal_lower(down), up: decimal_upper(up)}
+            table.add_row(claim.what, shown[claim.claimed], shown[claim.exact])
+        parts.append(table)
+    return Group(*parts)

@@ -1,0 +1,1 @@
+"""UNTRUSTED: floats and heuristics that look for witnesses. What they find, `proof` checks."""

@@ -12,6 +12,7 @@ from random import Random
 
 from hypothesis import strategies as st
 
+from intervalcert.backends.generic import GenericMatrix
 from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import round_down
@@ -229,9 +230,14 @@ class MatrixSet:
             return system.matrix(RationalMatrix.from_fractions(self.point))
         made = system.matrix(self.data)
         if not self.divisor.lower == self.divisor.upper == 1:
-            made = made.divided(backend.hull(self.divisor.lower, self.divisor.upper))
+            made = made.scalar_mul(reciprocal(backend, backend.hull(self.divisor.lower, self.divisor.upper)))
         made = made if self.grid is None else made.rounded(self.grid)[0]
         return made if self.less is None else made - self.less.on(system)
+
+
+def reciprocal(backend, divisor):
+    """A factor that divides."""
+    return backend.scalar(Fraction(1)) / divisor
 
 
 def point_set(integers, denominator=1) -> MatrixSet:
@@ -365,6 +371,21 @@ def pieces(a: NumberTable, bits: int | None, count: int = 5) -> list[NumberTable
         parts.append([[round_down(x, bits) for x in row] for row in a])
         a = minus(a, parts[-1])
     return [*parts, a]
+
+
+def excludes_zero(made) -> bool:
+    """Whether no member of a set of matrices is zero: its norm, or both ends of some entry, are on one side of zero.
+
+    The ends are taken as they are, and beside 1: floats end, and what is below them has no sign.
+    """
+    if isinstance(made, GenericMatrix):
+        return any(x.lower() > 0 or x.upper() < 0 for row in made.rows for x in row)
+    squares = made.frobenius_squared()
+    if squares.lower() > 0 or squares.upper() <= 0:
+        return squares.lower() > 0
+    exponent = (squares.upper().numerator.bit_length() - squares.upper().denominator.bit_length()) // 2
+    ends = made.float_bounds(), made.ldexp(-exponent).float_bounds()
+    return any(bool((lower > 0).any() or (upper < 0).any()) for lower, upper in ends)
 
 
 def show(value: object) -> str:

@@ -976,7 +976,7 @@ def test_control_a_guard_added_to_the_divisor(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(
         ExactMatrix,
         "ldexp",
-        lambda self, exponent: self.divided(ExactScalar(Fraction(2) ** -exponent + Fraction(1, 10**9))),
+        lambda self, exponent: self.scalar_mul(ExactScalar(1 / (Fraction(2) ** -exponent + Fraction(1, 10**9)))),
     )
     assert any(truth_over_corpus())
 
@@ -1001,7 +1001,7 @@ def test_control_limit_certified(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_control_unknown_read_as_true(monkeypatch: pytest.MonkeyPatch) -> None:
     right = ArbScalar.less
     monkeypatch.setattr(
-        ArbScalar, "less", lambda self, other: Truth.TRUE if right(self, other).possibly() else Truth.FALSE
+        ArbScalar, "less", lambda self, other: Truth.FALSE if right(self, other) is Truth.FALSE else Truth.TRUE
     )
     assert any(violation.startswith("arb:") for violation in verdicts_over_corpus())
 

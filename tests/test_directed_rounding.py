@@ -15,7 +15,17 @@ from random import Random
 
 import numpy as np
 import pytest
-from strategies import explain, is_dyadic, moved_to_grid, product, smaller_gram, sum_of_squares, transposed
+from strategies import (
+    excludes_zero,
+    explain,
+    is_dyadic,
+    moved_to_grid,
+    product,
+    reciprocal,
+    smaller_gram,
+    sum_of_squares,
+    transposed,
+)
 
 from intervalcert.backends import float64
 from intervalcert.backends.float64 import Float64Matrix, Float64Scalar
@@ -480,26 +490,26 @@ def test_multiples_by_sets():
                 check(found, [[x * t for x in row] for row in member], made, factor)
 
 
-def test_quotients_by_sets():
+def test_multiples_by_quotients():
     for random in draws(32, 3500):
         made, divisor = balls(random, shape_of(random))[0], scalar(random)
         if divisor.lower() <= 0 <= divisor.upper():
             with pytest.raises(UnboundedError):
-                made.divided(divisor)
+                reciprocal(BACKEND, divisor)
             continue
-        found = check_known(made.divided(divisor))
+        found = check_known(made.scalar_mul(reciprocal(BACKEND, divisor)))
         for member in members(made, random):
             for t in points(divisor)[:2]:
                 check(found, [[x / t for x in row] for row in member], made, divisor)
 
 
-def test_points_times_and_over_factors_of_a_hundred_bits():
+def test_points_times_factors_of_a_hundred_bits_and_their_reciprocals():
     """Nothing but roundings: of the factor to a float, of its reciprocal, and of the product."""
     for random in draws(43, 4000):
         x, long = mantissa(random), Fraction(random.getrandbits(100) | 1 << 99, 2**100)
         made, factor = Float64Matrix(np.array([[x]]), 0, 0.0), BACKEND.scalar(long)
         check(made.scalar_mul(factor), [[Fraction(x) * long]], x, long)
-        check(made.divided(factor), [[Fraction(x) / long]], x, long)
+        check(made.scalar_mul(reciprocal(BACKEND, factor)), [[Fraction(x) / long]], x, long)
 
 
 def test_multiples_between_floats():
@@ -537,17 +547,18 @@ def test_rounding_to_a_grid():
 
 
 def test_sums_of_squares_and_zeros():
+    """Balls around zero reach it, those away from it do not."""
     for random in draws(35, 4000):
         made = check_known(balls(random, shape_of(random))[0])
-        found, zero = made.frobenius_squared(), made.is_zero()
+        found, apart = made.frobenius_squared(), excludes_zero(made)
         inside = members(made, random)
         some = [any(any(row) for row in member) for member in inside]
         for member in inside:
             assert found.lower() <= sum_of_squares(member) <= found.upper(), made
-        assert zero is not (Truth.TRUE if any(some) else Truth.FALSE), made
-        assert zero is not Truth.FALSE or all(some), made
+        assert found.upper() > 0 or not any(some), made
+        assert not apart or all(some), made
         around = Fraction(made.error) ** 2 >= sum(Fraction(x) ** 2 for x in made.centre.ravel().tolist())
-        assert not (around and zero is Truth.FALSE), made
+        assert not (around and (apart or found.lower() > 0)), made
 
 
 def test_weights():
@@ -690,7 +701,7 @@ def test_generic_matrices():
         left, right = (np.array([random.choice([0.0, -3.25, 0.1]) for _ in range(side)]) for side in shape)
         chosen = [np.array(random.sample(range(side), random.randint(1, side))) for side in shape]
         moved, movement = a.rounded(bits)
-        squares, zero = a.frobenius_squared(), (a - b).is_zero()
+        squares, apart = a.frobenius_squared(), excludes_zero(a - b)
         for _ in range(3):
             x, y, z, u = (
                 some_member(a, random),
@@ -705,13 +716,13 @@ def test_generic_matrices():
             check_generic(a.gram(), smaller_gram(x), a)
             check_generic(a.scalar_mul(t), [[v * u for v in row] for row in x], a, t)
             if t.lower() > 0 or t.upper() < 0:
-                check_generic(a.divided(t), [[v / u for v in row] for row in x], a, t)
+                check_generic(a.scalar_mul(reciprocal(BACKEND, t)), [[v / u for v in row] for row in x], a, t)
             check_generic(a.transposed(), transposed(x), a)
             check_generic(a.ldexp(e), [[v * Fraction(2) ** e for v in row] for row in x], a, e)
             check_generic(moved, moved_to_grid(x, bits), a, bits)
             assert movement.lower() <= sum_of_squares(each(x, moved_to_grid(x, bits), sub)) <= movement.upper()
             assert squares.lower() <= sum_of_squares(x) <= squares.upper(), explain("squares", a=a.rows, x=x)
-            assert zero is not (Truth.FALSE if x == y else Truth.TRUE)
+            assert not (apart and x == y)
             check_generic(a.block(*chosen), [[x[i][j] for j in chosen[1]] for i in chosen[0]], a)
             weighed = [
                 [v * Fraction(p) * Fraction(q) for v, q in zip(row, right.tolist(), strict=True)]
@@ -734,17 +745,20 @@ TINY = Fraction(1, 2**100)
 
 
 def test_a_generic_zero_is_told_apart():
+    """By the ends of the sum of squares, which are exact here."""
     zero, one = Fraction(0), Fraction(1)
-    for ends, expected in (
-        (((zero, zero), (zero, zero)), Truth.TRUE),
-        (((zero, zero), (zero, one)), Truth.UNKNOWN),
-        (((-one, one), (zero, zero)), Truth.UNKNOWN),
-        (((-one, zero), (one, one)), Truth.FALSE),
-        (((-one, -one / 2), (-one, one)), Truth.FALSE),
-        (((zero, zero), (one / 2, one)), Truth.FALSE),
+    for ends, least, most in (
+        (((zero, zero), (zero, zero)), zero, zero),
+        (((zero, zero), (zero, one)), zero, one),
+        (((-one, one), (zero, zero)), zero, one),
+        (((-one, zero), (one, one)), one, 2 * one),
+        (((-one, -one / 2), (-one, one)), one / 4, 2 * one),
+        (((zero, zero), (one / 2, one)), one / 4, one),
     ):
         made = GenericMatrix(BACKEND, (tuple(BACKEND.hull(*pair) for pair in ends),))
-        assert made.is_zero() is expected
+        squares = made.frobenius_squared()
+        assert (squares.lower(), squares.upper()) == (least, most)
+        assert excludes_zero(made) is (least > 0)
 
 
 def test_roots_of_any_backend_contain_those_of_the_ends():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from intervalcert.backends import integers
 from intervalcert.backends.exact import ExactMatrix, ExactScalar
-from intervalcert.backends.integers import Limbs, gram, matmul, product, python_integers
+from intervalcert.backends.integers import Limbs, gram, product, python_integers
 from intervalcert.numbers.rounding import float_enclosure
 
 BITS = integers._LIMB
@@ -103,7 +103,6 @@ def test_limbs_are_the_numbers(rows):
     assert numbers(made) == rows
     assert made.shape == (len(rows), len(rows[0]))
     assert numbers(made.T) == [list(column) for column in zip(*rows, strict=True)]
-    assert made.any() == any(map(any, rows))
 
 
 @pytest.mark.parametrize("x", BORDERS)
@@ -215,7 +214,7 @@ def test_views_and_read_only_arrays():
     a = integer_array([[1, -2, 2**40], [3, 4, -(2**70)]])
     a.setflags(write=False)
     expected = plain_product(a.T.tolist(), a.tolist())
-    assert numbers(product(a.T, a)) == numbers(gram(a.T)) == matmul(a.T, a).tolist() == expected
+    assert numbers(product(a.T, a)) == numbers(gram(a.T)) == expected
     limbs = integers._limbs(a)
     limbs.words.setflags(write=False)
     assert numbers(gram(limbs.T)) == expected
@@ -297,9 +296,8 @@ def test_exact_matrices_of_limbs_and_of_integers_are_alike(rows, denominator, bi
         assert made.shape == (len(rows), len(rows[0]))
         assert values(made) == entries
         assert made.frobenius_squared().value == sum(x * x for x in entries)
-        assert made.is_zero().certainly() == (not any(entries))
         assert values(made.ldexp(exponent)) == [x * Fraction(2) ** exponent for x in entries]
-        assert values(made.divided(ExactScalar(Fraction(-3, 7)))) == [x / Fraction(-3, 7) for x in entries]
+        assert values(made.scalar_mul(ExactScalar(Fraction(-7, 3)))) == [x * Fraction(-7, 3) for x in entries]
         assert values(made - plain) == [0] * len(entries)
         most, width = made.shape
         back = np.arange(width)[::-1]

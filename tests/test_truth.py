@@ -33,13 +33,9 @@ def test_the_error_is_one_that_the_fallback_catches():
     assert issubclass(UndecidedError, InconclusiveError)
 
 
-@pytest.mark.parametrize(
-    ("truth", "certainly", "possibly"),
-    [(Truth.TRUE, True, True), (Truth.FALSE, False, False), (Truth.UNKNOWN, False, True)],
-)
-def test_certainly_and_possibly_are_decided_for_all_three(truth, certainly, possibly):
+@pytest.mark.parametrize(("truth", "certainly"), [(Truth.TRUE, True), (Truth.FALSE, False), (Truth.UNKNOWN, False)])
+def test_certainly_is_decided_for_all_three(truth, certainly):
     assert truth.certainly() is certainly
-    assert truth.possibly() is possibly
 
 
 def test_from_the_two_halves_of_a_comparison():

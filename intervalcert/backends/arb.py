@@ -253,7 +253,8 @@ class ArbMatrix:
     `scale` is a ball, `error` an exact number; operations are carried out at `bits`. Why not an `arb_mat` alone: FLINT
     multiplies exact entries of up to 62 bits three times as fast as balls. So Gram iteration and large products move
     what is uncertain, and all bits beyond, into `error`. There it also grows less: a product takes it times ||A||, not
-    times the norm of the absolute values. Dividing then touches `scale` alone, widening `error` alone.
+    times the norm of the absolute values. Multiplying by a point then touches `scale` alone, widening
+    `error` alone.
     """
 
     centre: _Centre
@@ -325,11 +326,6 @@ class ArbMatrix:
                 error = error * (2 * norm + error)
             return ArbMatrix(made, self.scale * self.scale, error.abs_upper())
 
-    def divided(self, divisor: ArbScalar) -> ArbMatrix:
-        with _working(self.bits):
-            quotient = ArbScalar(self.scale / divisor.ball, self.bits)  # nan is caught
-        return replace(self, scale=quotient.ball)
-
     def scalar_mul(self, factor: ArbScalar) -> ArbMatrix:
         with _working(self.bits):
             if factor.ball.is_exact():
@@ -393,15 +389,6 @@ class ArbMatrix:
                     for i in range(j)
                 )
             )
-
-    def is_zero(self) -> Truth:
-        if self.frobenius_squared().ball > 0:  # mostly this
-            return Truth.FALSE
-        entries = self._balls().entries()
-        return Truth.of(
-            proved=all(x.is_zero() for x in entries),  # the ball is {0}
-            refuted=any(not x.contains(0) for x in entries),
-        )
 
     def block(self, rows: Indices, columns: Indices) -> ArbMatrix:
         check_distinct(rows, columns)

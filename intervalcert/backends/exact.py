@@ -99,14 +99,6 @@ class ExactMatrix:
         smaller = self.integers if rows <= columns else self.integers.T
         return ExactMatrix(gram(smaller), self.denominator**2)
 
-    def divided(self, divisor: ExactScalar) -> ExactMatrix:
-        top, bottom = divisor.value.numerator, divisor.value.denominator
-        if top == 0:
-            raise UnboundedError("division by zero")
-        if top < 0:
-            top, bottom = -top, -bottom
-        return ExactMatrix(self.numerators * bottom, self.denominator * top)
-
     def scalar_mul(self, factor: ExactScalar) -> ExactMatrix:
         top, bottom = factor.value.numerator, factor.value.denominator
         return ExactMatrix(self.numerators * top, self.denominator * bottom)
@@ -152,10 +144,6 @@ class ExactMatrix:
         squares = own + own[:, None] - products - products.T
         below = np.tril_indices(len(own), -1)
         return GenericVector(tuple(ExactScalar(Fraction(x, denominator)) for x in squares[below].tolist()))
-
-    def is_zero(self) -> Truth:
-        zero = not self.integers.any()
-        return Truth.of(proved=zero, refuted=not zero)
 
     def block(self, rows: Indices, columns: Indices) -> ExactMatrix:
         check_distinct(rows, columns)

@@ -407,16 +407,6 @@ class Float64Matrix:
     def scalar_mul(self, factor: Float64Scalar) -> Float64Matrix:
         return self._times_between(*factor.between())
 
-    def divided(self, divisor: Float64Scalar) -> Float64Matrix:
-        if divisor.high[0] < 0:
-            return self._negated().divided(divisor._negated())
-        if divisor.low[0] <= 0:
-            raise UnboundedError("division by an interval that contains zero")
-        shift = -divisor.low[1] - divisor.low[0].bit_length()
-        most = math.nextafter(1 / math.nextafter(_near(divisor.low, shift), 0.0), math.inf)
-        least = math.nextafter(1 / math.nextafter(_near(divisor.high, shift), math.inf), 0.0)
-        return self._times_between(least, most, shift)
-
     def _times_between(self, least: float, most: float, shift: int) -> Float64Matrix:
         """Every entry times t·2^shift for least <= t <= most. With a float r in their midst,
 
@@ -498,10 +488,6 @@ class Float64Matrix:
         high = np.where(zero, 0.0, np.nextafter(products + error, np.inf))
         exponent = 2 * left.exponent + (0 if right is None else right.exponent)
         return Float64Vector(low, high, np.full(len(low), exponent, dtype=np.int64))
-
-    def is_zero(self) -> Truth:
-        zero = not self.error and not self.centre.any()
-        return Truth.of(proved=zero, refuted=self._least_norm() > self.error)
 
     def block(self, rows: Indices, columns: Indices) -> Float64Matrix:
         check_distinct(rows, columns)

@@ -16,7 +16,7 @@ from typing import Generic
 
 import numpy as np
 
-from intervalcert.backends.protocol import Backend, Floats, Indices, S, Truth, is_wider
+from intervalcert.backends.protocol import Backend, Floats, Indices, S, is_wider
 from intervalcert.numbers.exponentials import expm1_neg_enclosure, log1p_exp_neg_enclosure, sigmoid_enclosure
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.pairs import Dyadics
@@ -129,9 +129,6 @@ class GenericMatrix(Generic[S]):
         side = range(len(vectors))
         return GenericMatrix(self.backend, tuple(tuple(half[max(i, j)][min(i, j)] for j in side) for i in side))
 
-    def divided(self, divisor: S) -> GenericMatrix[S]:
-        return GenericMatrix(self.backend, tuple(tuple(x / divisor for x in row) for row in self.rows))
-
     def scalar_mul(self, factor: S) -> GenericMatrix[S]:
         return GenericMatrix(self.backend, tuple(tuple(x * factor for x in row) for row in self.rows))
 
@@ -163,13 +160,6 @@ class GenericMatrix(Generic[S]):
             return _dot(apart, _minus(moved[i], moved[j]))
 
         return GenericVector(tuple(squared(i, j) for j in range(len(self.rows)) for i in range(j)))
-
-    def is_zero(self) -> Truth:
-        ends = [(x.lower(), x.upper()) for row in self.rows for x in row]
-        return Truth.of(
-            proved=all(lower == 0 == upper for lower, upper in ends),
-            refuted=any(lower > 0 or upper < 0 for lower, upper in ends),
-        )
 
     def block(self, rows: Indices, columns: Indices) -> GenericMatrix[S]:
         check_distinct(rows, columns)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from intervalcert.numbers.matrices import IntegerArray
 
-__all__ = ["Integers", "Limbs", "gram", "matmul", "product", "python_integers", "shortened"]
+__all__ = ["Integers", "Limbs", "gram", "product", "python_integers", "shortened"]
 
 _LIMB = 22
 _BASE = 1 << _LIMB
@@ -56,9 +56,6 @@ class Limbs:
 
     def __getitem__(self, place: tuple[Places, Places]) -> Limbs:
         return _trimmed(list(self.words[(slice(None), *place)]))
-
-    def any(self) -> bool:
-        return bool(self.words.any())
 
     def sum_of_squares(self) -> int:
         return _sum_of_squares(self.words)
@@ -122,11 +119,6 @@ def product(a: Integers, b: Integers) -> Integers:
             for j, y in enumerate(right):
                 sums[i + j] += (x[:, some] @ y[some]).astype(np.int64)
     return _trimmed(_carried(sums))
-
-
-def matmul(a: IntegerArray, b: IntegerArray) -> IntegerArray:
-    """The exact product a·b of arrays of Python's integers."""
-    return python_integers(product(a, b))
 
 
 def python_integers(a: Integers) -> IntegerArray:

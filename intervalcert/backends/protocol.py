@@ -56,10 +56,6 @@ class Truth(enum.Enum):
         """Proved. UNKNOWN is not."""
         return self is Truth.TRUE
 
-    def possibly(self) -> bool:
-        """Not refuted."""
-        return self is not Truth.FALSE
-
     @staticmethod
     def of(proved: bool, refuted: bool) -> Truth:
         """From the two halves of a comparison of sets; at most one of them can hold."""
@@ -139,9 +135,6 @@ class Matrix(Protocol[S]):
     def gram(self) -> Self:
         """M·Mᵀ if M has at most as many rows as columns, else Mᵀ·M: the same norm, on the smaller side."""
 
-    def divided(self, divisor: S, /) -> Self:
-        """Every entry over `divisor`. Raises: UnboundedError if `divisor` contains zero."""
-
     def scalar_mul(self, factor: S, /) -> Self:
         """Every entry times a member of `factor`, each its own: diagonal matrices of such are on either side, too."""
 
@@ -165,9 +158,6 @@ class Matrix(Protocol[S]):
 
         In the order of `pairs.PairMatrix`: (0, 1), (0, 2), (1, 2), (0, 3), … What pairs have in common is done once.
         """
-
-    def is_zero(self) -> Truth:
-        """Whether all entries are zero."""
 
     def block(self, rows: Indices, columns: Indices, /) -> Self:
         """The entries in some rows and columns, in the order named; at least one of each, and none twice.

@@ -26,7 +26,8 @@ from intervalcert import Bounds, Network, SoundnessError, api, certify, compute_
 from intervalcert.backends import generic as generic_module
 from intervalcert.backends.arb import ArbBackend, ArbMatrix, ArbScalar
 from intervalcert.backends.exact import ExactBackend, ExactMatrix, ExactScalar
-from intervalcert.backends.float64 import Float64Backend, Float64Matrix, Float64Scalar
+from intervalcert.backends.float64 import Float64Backend, Float64Matrix
+from intervalcert.backends.float64_scalars import Float64Scalar
 from intervalcert.backends.generic import GenericMatrix
 from intervalcert.backends.protocol import Truth
 from intervalcert.backends.registry import get_backend, precision_ladder

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from intervalcert import Network, compute_bounds
 from intervalcert.api import vectorised_certifier, verification_job
 from intervalcert.backends import float64
-from intervalcert.backends.float64 import Float64Backend, Float64Matrix, Float64Scalar, Float64Vector
+from intervalcert.backends.float64 import Float64Backend, Float64Matrix
+from intervalcert.backends.float64_scalars import Float64Scalar, Float64Vector
 from intervalcert.backends.integers import product, python_integers
 from intervalcert.backends.registry import get_backend, precision_ladder
 from intervalcert.bounds.norm_bounds import Plan, layer_bound
@@ -205,14 +206,14 @@ def test_distances_reach_as_far_as_the_balls(gap, off, apart):
 
 def test_distances_without_their_rounding_terms_are_caught(monkeypatch):
     data = made("gaussian", (12, 130))
-    monkeypatch.setattr(float64, "_gamma", lambda k: 0.0)
-    monkeypatch.setattr(float64, "_U", 0.0)
+    monkeypatch.setattr(float64, "gamma_up", lambda k: 0.0)
+    monkeypatch.setattr(float64, "U", 0.0)
     assert missed_distances(data)
 
 
 def test_a_bound_without_its_rounding_term_is_caught(monkeypatch):
     """The checks above can fail: nothing for rounding, and a matrix is found that was rounded."""
-    monkeypatch.setattr(float64, "_gamma", lambda k: 0.0)
+    monkeypatch.setattr(float64, "gamma_up", lambda k: 0.0)
     caught = 0
     for kind in ("gaussian", "cancellation", "all alike"):
         data = made(kind, (33, 64))
@@ -297,7 +298,7 @@ def test_a_bound_without_its_underflow_term_is_caught(monkeypatch):
     tiny = Float64Matrix(entries, 0, 0.0)
     off, allowed = distance_squared(tiny.gram(), exact, 2**1080)
     assert off <= allowed
-    monkeypatch.setattr(float64, "_ETA", 0.0)
+    monkeypatch.setattr(float64, "ETA", 0.0)
     blind = Float64Matrix(entries, 0, 0.0, norm=2.0**-533)
     off, allowed = distance_squared(blind.gram(), exact, 2**1080)
     assert off > allowed
@@ -366,8 +367,8 @@ def test_the_way_down_is_arb_then_exact():
 
 def test_inner_products_beyond_the_proof_are_refused():
     with pytest.raises(UnboundedError):
-        float64._gamma(2**52)
-    assert float64._gamma(2**51 - 2) <= 0.34
+        float64.gamma_up(2**52)
+    assert float64.gamma_up(2**51 - 2) <= 0.34
 
 
 def test_decimals_enter_as_balls():

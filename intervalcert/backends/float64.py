@@ -3,7 +3,8 @@
 A matrix value is a ball in the Frobenius norm,    { (C + D)·2^e : ||D||_F <= error },
 with a float64 array C, an integer e, and a float. What is assumed of the machine: IEEE-754 binary64, rounding to
 nearest, gradual underflow (`float_environment` tests all three before anything is computed), and a BLAS whose products
-are sums of products, in any order, with or without FMA (not a Strassen-like scheme). Then, with u = 2^-53, η = 2^-1074:
+are sums of products, in any order, with or without FMA (not a Strassen-like scheme). Then, with u = 2^-53, η = 2^-1074,
+and bounds of bounds rounded upward (`upward`):
 
 * one operation:   |fl(x∘y) - x∘y| <= u·|fl(x∘y)| + η/2, and without the η for sums, which never underflow;
 * inner products:  |fl(xᵀy) - xᵀy| <= γ_k·|x|ᵀ|y| + k·η,  γ_k = k·u/(1 - k·u)   (Higham, Accuracy and Stability of
@@ -12,15 +13,13 @@ are sums of products, in any order, with or without FMA (not a Strassen-like sch
 
 Overflow cannot go unnoticed: C is kept near 1 by powers of two, which is exact or accounted for, and an error that is
 not finite raises `UnboundedError`, whereupon `escalation` asks a finer number system.
-
-Scalars are few: intervals between rationals, rounded outward, of any size.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
@@ -28,237 +27,39 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from intervalcert.backends.float64_scalars import BITS, Float64Scalar, Float64Vector
 from intervalcert.backends.generic import check_distinct, check_same_shape
-from intervalcert.backends.protocol import Truth
 from intervalcert.errors import UnboundedError
 from intervalcert.numbers.exponentials import FLOAT_ERROR, floats_expm1_neg, floats_log1p_exp_neg, floats_sigmoid
 from intervalcert.numbers.float_environment import arithmetic_fault, product_fault
 from intervalcert.numbers.matrices import RationalMatrix
-from intervalcert.numbers.pairs import Dyadics
-from intervalcert.numbers.rounding import dyadic_value, float_enclosure, root_upper, round_down, round_up
+from intervalcert.numbers.rounding import dyadic_value
+from intervalcert.numbers.upward import (
+    ETA,
+    LONGEST,
+    ROOM,
+    VANISHING,
+    U,
+    add_up,
+    float_up,
+    gamma_up,
+    ldexp_up,
+    mul_up,
+    rough_norms_up,
+    sqrt_up,
+)
 
 if TYPE_CHECKING:
-    from intervalcert.backends.protocol import Backend, Floats, Indices, Matrix, Scalar, Vector
-    from intervalcert.numbers.pairs import Exponents
+    from intervalcert.backends.protocol import Backend, Floats, Indices, Matrix
 
-__all__ = ["Float64Backend", "Float64Matrix", "Float64Scalar", "Float64Vector"]
+__all__ = ["Float64Backend", "Float64Matrix"]
 
-BITS, SCALAR_BITS = 53, 128
-_U, _ETA, _LARGEST = 2.0**-53, 2.0**-1074, sys.float_info.max
+_LARGEST = sys.float_info.max
 _LEAST, _MOST = 2.0**-100, 2.0**100
 """Frobenius norms between which a centre is left on its scale: products and squares of such stay far from the ends."""
 
 _FLAT = 16.0
 """||C||_F²/||CCᵀ||_F is a kind of rank: from here on a spectrum is taken for flat."""
-
-
-_ROOM = 1 + 2.0**-20
-"""Bounds of errors that are computed in floats, in a few operations and sums of at most `_LONGEST`, times this."""
-
-_LONGEST = 2**28
-
-_VANISHING = 2.0**-500
-"""More than the root of what a sum of `_LONGEST` products loses to underflow."""
-
-
-# -- upward arithmetic of non-negative floats --------------------------------------------------------------------------
-# The nearest float is at most half a step below the true value: the next one is not. Zeros are exact, and stay zero.
-# (Norms have several u to spare, and underflow terms twice what can be lost: next to those a step more or less does not
-# matter, and no test can see it. Each is upward all the same, so that every line is right by itself.)
-
-
-def _plus(*terms: float) -> float:
-    """An upper bound of the sum."""
-    total = 0.0
-    for term in terms:
-        if term:
-            total = math.nextafter(total + term, math.inf) if total else term
-    return total
-
-
-def _times(x: float, y: float) -> float:
-    """An upper bound of the product."""
-    return math.nextafter(x * y, math.inf) if x and y else 0.0
-
-
-@lru_cache(maxsize=256)
-def _gamma(k: int) -> float:
-    """An upper bound of γ_{k+2}: two operations to spare, for the factors alpha and beta that BLAS routines have."""
-    ku = (k + 2) * _U  # exact: k is far below 2^53
-    if ku > 0.25:  # up to here γ <= 1/3, which the bounds of sums of squares rely on
-        raise UnboundedError(f"inner products of length {k} are too long for float64")
-    return math.nextafter(ku / (1 - ku), math.inf)  # 1 - ku is exact: a multiple of u below 1
-
-
-@lru_cache(maxsize=256)
-def _root_of(count: int) -> float:
-    """An upper bound of the square root."""
-    return math.nextafter(math.sqrt(count), math.inf)
-
-
-def _shifted(x: float, shift: int) -> float:
-    """An upper bound of x·2^shift; infinite where there is none."""
-    try:
-        moved = math.ldexp(x, shift)
-    except OverflowError:
-        return math.inf
-    return moved if shift >= 0 or not x else math.nextafter(moved, math.inf)  # upwards it is exact
-
-
-# -- scalars -----------------------------------------------------------------------------------------------------------
-
-
-Dyadic = tuple[int, int]
-"""(m, e) for m·2^e."""
-
-
-def _sum(x: Dyadic, y: Dyadic) -> Dyadic:
-    (m, e), (n, f) = x, y
-    return ((m << e - f) + n, f) if e >= f else (m + (n << f - e), e)
-
-
-def _down(x: Dyadic) -> Dyadic:
-    excess = x[0].bit_length() - SCALAR_BITS
-    return x if excess <= 0 else (x[0] >> excess, x[1] + excess)  # the shift of an integer is a floor
-
-
-def _up(x: Dyadic) -> Dyadic:
-    excess = x[0].bit_length() - SCALAR_BITS
-    return x if excess <= 0 else (-(-x[0] >> excess), x[1] + excess)
-
-
-def _near(x: Dyadic, shift: int) -> float:
-    """A float less than one step below x·2^shift; infinite if that is too large."""
-    excess = max(0, x[0].bit_length() - 53)
-    try:
-        return math.ldexp(float(x[0] >> excess), x[1] + excess + shift)
-    except OverflowError:
-        return math.inf
-
-
-def _scaled(x: float, exponent: int) -> Dyadic:
-    """x·2^exponent, exactly."""
-    mantissa, power = math.frexp(x)
-    return int(mantissa * 2.0**53), power - 53 + exponent
-
-
-def _dyadic(x: Fraction) -> Dyadic:
-    """Requires: the denominator is a power of two."""
-    return x.numerator, 1 - x.denominator.bit_length()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Float64Scalar:
-    """The interval [low, high] of dyadics, low <= high. Results are rounded outward to 128 bits, of any size."""
-
-    low: Dyadic
-    high: Dyadic
-
-    @staticmethod
-    def around(low: Fraction, high: Fraction) -> Float64Scalar:
-        return Float64Scalar(_dyadic(round_down(low, SCALAR_BITS)), _dyadic(round_up(high, SCALAR_BITS)))
-
-    def __add__(self, other: Float64Scalar) -> Float64Scalar:
-        return Float64Scalar(_down(_sum(self.low, other.low)), _up(_sum(self.high, other.high)))
-
-    def __sub__(self, other: Float64Scalar) -> Float64Scalar:
-        return self + other._negated()
-
-    def _negated(self) -> Float64Scalar:
-        return Float64Scalar((-self.high[0], self.high[1]), (-self.low[0], self.low[1]))
-
-    def __mul__(self, other: Float64Scalar) -> Float64Scalar:
-        if self.low[0] >= 0 and other.low[0] >= 0:
-            (a, b), (c, d) = (self.low, self.high), (other.low, other.high)
-            return Float64Scalar(_down((a[0] * c[0], a[1] + c[1])), _up((b[0] * d[0], b[1] + d[1])))
-        ends = [x * y for x in (self.lower(), self.upper()) for y in (other.lower(), other.upper())]
-        return Float64Scalar.around(min(ends), max(ends))
-
-    def __truediv__(self, other: Float64Scalar) -> Float64Scalar:
-        if other.low[0] <= 0 <= other.high[0]:
-            raise UnboundedError("division by an interval that contains zero")
-        ends = [x / y for x in (self.lower(), self.upper()) for y in (other.lower(), other.upper())]
-        return Float64Scalar.around(min(ends), max(ends))
-
-    def lower(self) -> Fraction:
-        return dyadic_value(*self.low)
-
-    def upper(self) -> Fraction:
-        return dyadic_value(*self.high)
-
-    def less(self, other: Float64Scalar) -> Truth:
-        return Truth.of(proved=self.upper() < other.lower(), refuted=self.lower() >= other.upper())
-
-    def between(self) -> tuple[float, float, int]:
-        """(least, most, shift) with least·2^shift <= every member <= most·2^shift, the larger of them near 1."""
-        shift = max((m.bit_length() + e for m, e in (self.low, self.high) if m), default=0)
-        least = math.nextafter(_near(self.low, -shift), -math.inf)
-        most = math.nextafter(_near(self.high, -shift), math.inf)
-        return least, most, shift
-
-
-class Float64Vector:
-    """The intervals [low, high]·2^exponents, place by place, with finite floats low <= high. Immutable."""
-
-    __slots__ = ("exponents", "high", "low")
-
-    def __init__(self, low: Floats, high: Floats, exponents: Exponents) -> None:
-        if not (np.isfinite(low).all() and np.isfinite(high).all()):
-            raise UnboundedError("the rounding errors of float64 have no finite bound here")
-        self.low, self.high, self.exponents = low, high, exponents
-
-    def __len__(self) -> int:
-        return len(self.low)
-
-    def __getitem__(self, place: int) -> Float64Scalar:
-        exponent = int(self.exponents[place])
-        return Float64Scalar(*(_scaled(float(end[place]), exponent) for end in (self.low, self.high)))
-
-    def scalar_mul(self, factor: Float64Scalar) -> Float64Vector:
-        least, most, shift = factor.between()
-        with np.errstate(over="ignore", under="ignore"):
-            ends = np.stack([end * part for end in (self.low, self.high) for part in (least, most)])
-        # The nearest float is at most half a step away. (From below `between` has left that much room already, but for
-        # what underflows.) Zeros are exact, and stay zero.
-        zero = (self.low == 0) & (self.high == 0)
-        low = np.where(zero, 0.0, np.nextafter(ends.min(axis=0), -np.inf))
-        high = np.where(zero, 0.0, np.nextafter(ends.max(axis=0), np.inf))
-        return Float64Vector(low, high, self.exponents + shift)
-
-    def roots(self, backend: Backend[Float64Scalar]) -> Float64Vector:
-        # Monotone: the roots of the ends enclose all, and so do those rounded up. A float is a dyadic of 53 bits: the
-        # least one of `prec` >= 53 bits above a root is not above a float that is.
-        odd = (self.exponents & 1).astype(np.intc)
-        low, high = (np.sqrt(np.maximum(np.ldexp(end, odd), 0.0)) for end in (self.low, self.high))
-        low, high = np.nextafter(low, 0.0), np.where(high > 0, np.nextafter(high, np.inf), 0.0)
-        return Float64Vector(_to_bits(low, backend.prec), _to_bits(high, backend.prec), (self.exponents - odd) // 2)
-
-    def replaced(self, entries: Mapping[int, Float64Scalar]) -> Float64Vector:
-        low, high, exponents = self.low.copy(), self.high.copy(), self.exponents.copy()
-        for place, scalar in entries.items():
-            zero = not scalar.low[0] and not scalar.high[0]
-            low[place], high[place], exponents[place] = (0.0, 0.0, 0) if zero else scalar.between()
-        return Float64Vector(low, high, exponents)
-
-    def blunt(self, bits: int) -> list[int]:
-        largest = np.maximum(np.abs(self.low), np.abs(self.high))
-        return np.flatnonzero((self.high - self.low) > largest * 2.0**-bits).tolist()
-
-    def upper(self, bits: int) -> Dyadics:
-        parts, powers = np.frexp(self.high)
-        return Dyadics.of_floats(_to_bits(parts, bits), self.exponents + powers)
-
-
-def _to_bits(x: Floats, bits: int) -> Floats:
-    """Each rounded up to a mantissa of so many bits. Requires: sizes far from the ends of the floats."""
-    if bits >= BITS:
-        return x
-    parts, powers = np.frexp(x)
-    rounded: Floats = np.ldexp(np.ceil(np.ldexp(parts, bits)), powers - bits)
-    return rounded
-
-
-# -- matrices ----------------------------------------------------------------------------------------------------------
 
 
 class Float64Matrix:
@@ -304,9 +105,9 @@ class Float64Matrix:
             total = float(flat @ flat)
             if total or flat.any():
                 # 1/(1 - γ) <= 1 + 2γ; and twice γ covers the roundings of the next two lines.
-                relative, absolute = 2 * _gamma(flat.size), flat.size * _ETA
+                relative, absolute = 2 * gamma_up(flat.size), flat.size * ETA
                 low = math.nextafter(total * (1 - relative) - absolute, -math.inf)
-                self._known_squares = max(0.0, low), _plus(_times(total, 1 + relative), 2 * absolute)
+                self._known_squares = max(0.0, low), add_up(mul_up(total, 1 + relative), 2 * absolute)
             else:
                 self._known_squares = 0.0, 0.0
         return self._known_squares
@@ -316,7 +117,7 @@ class Float64Matrix:
         """An upper bound of ||C||_F."""
         if self._known_norm is None:
             most = self._squares[1]
-            self._known_norm = math.nextafter(math.sqrt(most), math.inf) if most else 0.0
+            self._known_norm = sqrt_up(most) if most else 0.0
         return self._known_norm
 
     def _least_norm(self) -> float:
@@ -325,7 +126,7 @@ class Float64Matrix:
 
     def _spread(self) -> float:
         """The Frobenius norm of a matrix of ones, upward."""
-        return _root_of(self.centre.size)
+        return sqrt_up(self.centre.size)
 
     def _on_scale(self) -> Float64Matrix:
         """The same set, on a scale on which its members neither overflow nor vanish in a product."""
@@ -342,10 +143,10 @@ class Float64Matrix:
         shift = self.exponent - exponent
         if not shift:
             return self
-        lost = _times(self._spread(), _ETA) if shift < 0 else 0.0
+        lost = mul_up(self._spread(), ETA) if shift < 0 else 0.0
         # A product is faster than ldexp, and rounded alike; but it needs a factor that is a float.
         moved = self.centre * 2.0**shift if abs(shift) < 1000 else np.ldexp(self.centre, shift)
-        return Float64Matrix(moved, exponent, _plus(_shifted(self.error, shift), lost))
+        return Float64Matrix(moved, exponent, add_up(ldexp_up(self.error, shift), lost))
 
     def __add__(self, other: Float64Matrix) -> Float64Matrix:
         return self - other._negated()
@@ -361,7 +162,7 @@ class Float64Matrix:
         aligned = other._moved_to(self.exponent)  # the larger scale: upwards could overflow
         made = Float64Matrix(self.centre - aligned.centre, self.exponent, 0.0)
         # A float difference is off by at most u times itself, and never underflows.
-        return made._widened(_plus(self.error, aligned.error, _times(_U, made._norm)))._on_scale()
+        return made._widened(add_up(self.error, aligned.error, mul_up(U, made._norm)))._on_scale()
 
     def _negated(self) -> Float64Matrix:
         return Float64Matrix(-self.centre, self.exponent, self.error)
@@ -369,9 +170,9 @@ class Float64Matrix:
     def __matmul__(self, other: Float64Matrix) -> Float64Matrix:
         made = self._product(self.centre, other.centre, other._norm, self.exponent + other.exponent)
         # (A + D)(B + E) - AB = (A + D)E + DB, and ||(A + D)E||_F <= ||A + D||·||E||_F with the operator norm.
-        most = min(self._operator, _plus(self._norm, self.error))
-        spread = _plus(_times(most, other.error), _times(self.error, other._norm))
-        return made._widened(_plus(made.error, spread))._on_scale()
+        most = min(self._operator, add_up(self._norm, self.error))
+        spread = add_up(mul_up(most, other.error), mul_up(self.error, other._norm))
+        return made._widened(add_up(made.error, spread))._on_scale()
 
     def gram(self) -> Float64Matrix:
         rows, columns = self.shape
@@ -380,17 +181,17 @@ class Float64Matrix:
         # (C + D)(C + D)ᵀ - CCᵀ = CDᵀ + DCᵀ + DDᵀ, and ||CDᵀ||_F <= ||C||·||D||_F with the operator norm of C. That is
         # what keeps the error small from step to step: on a flat spectrum ||C||_F is larger by sqrt(rank).
         if self.error:
-            spread = _times(self.error, _plus(2 * made._root(self._norm), self.error))
-            made = made._widened(_plus(made.error, spread))
+            spread = mul_up(self.error, add_up(2 * made._root(self._norm), self.error))
+            made = made._widened(add_up(made.error, spread))
         return made._on_scale()
 
     def _product(self, left: Floats, right: Floats, norm: float, exponent: int) -> Float64Matrix:
         """The product of the centre, or its transpose, with `right`, whose Frobenius norm is at most `norm`."""
         inner = left.shape[1]
         product = left @ right
-        rounding = _times(_gamma(inner), _times(self._norm, norm))  # zero only if one factor is
-        underflow = _times(inner * _ETA, _root_of(product.size)) if rounding else 0.0
-        return Float64Matrix(product, exponent, _plus(rounding, underflow))
+        rounding = mul_up(gamma_up(inner), mul_up(self._norm, norm))  # zero only if one factor is
+        underflow = mul_up(inner * ETA, sqrt_up(product.size)) if rounding else 0.0
+        return Float64Matrix(product, exponent, add_up(rounding, underflow))
 
     def _root(self, norm: float) -> float:
         """For a ball around CCᵀ, with ||C||_F <= norm: at least the operator norm of C, whose square is that of CCᵀ.
@@ -401,8 +202,8 @@ class Float64Matrix:
         if most * _FLAT < norm * norm:  # only then do sums over rows promise more, and they take time
             magnitudes = np.abs(self.centre)
             sums = max(float(magnitudes.sum(axis=axis).max()) for axis in (0, 1))
-            most = min(most, _times(sums, 1 + 2 * _gamma(self.centre.shape[1])))
-        return math.nextafter(math.sqrt(_plus(most, self.error)), math.inf)
+            most = min(most, mul_up(sums, 1 + 2 * gamma_up(self.centre.shape[1])))
+        return sqrt_up(add_up(most, self.error))
 
     def scalar_mul(self, factor: Float64Scalar) -> Float64Matrix:
         return self._times_between(*factor.between())
@@ -415,10 +216,10 @@ class Float64Matrix:
         r = (least + most) / 2
         apart = math.nextafter(max(most - r, r - least), math.inf)
         largest = max(abs(least), abs(most))
-        underflow = _times(self._spread(), _ETA) if self._norm else 0.0
+        underflow = mul_up(self._spread(), ETA) if self._norm else 0.0
         # The norm of the float products: each is at most (1 + u) times the true one, or off by η/2.
-        norm = _plus(_times(_times(self._norm, abs(r)), 1 + 2 * _U), underflow)
-        error = _plus(_times(self.error, largest), _times(self._norm, apart), _times(_U, norm), underflow)
+        norm = add_up(mul_up(mul_up(self._norm, abs(r)), 1 + 2 * U), underflow)
+        error = add_up(mul_up(self.error, largest), mul_up(self._norm, apart), mul_up(U, norm), underflow)
         return Float64Matrix(self.centre * r, self.exponent + shift, error, norm)._on_scale()
 
     def transposed(self) -> Float64Matrix:
@@ -433,7 +234,7 @@ class Float64Matrix:
     def rounded(self, bits: int) -> tuple[Float64Matrix, Float64Scalar]:
         # Each entry moves by at most half a step, all of them by at most sqrt(rows·columns)·2^-(bits+1).
         made = self if self.exponent >= -bits - 400 else self._moved_to(-bits - 400)  # half a step is at most 2^400
-        error = _plus(made.error, _times(self._spread(), _shifted(1.0, -(bits + 1) - made.exponent)))
+        error = add_up(made.error, mul_up(self._spread(), ldexp_up(1.0, -(bits + 1) - made.exponent)))
         return made._widened(error)._on_scale(), _movement(self.centre.size, bits)
 
     def _widened(self, error: float) -> Float64Matrix:
@@ -444,9 +245,9 @@ class Float64Matrix:
         least, most = self._squares
         if self.error:  # | ||C + D|| - ||C|| | <= error
             low = max(0.0, math.nextafter(self._least_norm() - self.error, 0.0))
-            high = _plus(self._norm, self.error)
-            least, most = math.nextafter(low * low, 0.0), _times(high, high)
-        return Float64Scalar(_scaled(least, 2 * self.exponent), _scaled(most, 2 * self.exponent))
+            high = add_up(self._norm, self.error)
+            least, most = math.nextafter(low * low, 0.0), mul_up(high, high)
+        return Float64Scalar.of_floats(least, most, 2 * self.exponent)
 
     def distances_squared(self, metric: Float64Matrix | None = None) -> Float64Vector:
         """The centre's differences, row by row, with the metric taken to all rows at once.
@@ -456,21 +257,21 @@ class Float64Matrix:
         and D·E up to γ·||D||·||E||. With n >= ||D||, ||x_i - x_j|| and q = p·n + a_i + a_j, which ||E|| does not exceed
         but for roundings, D·E is (x_i - x_j)ᵀP(x_i - x_j) up to  n·((γ + 2u)·q + a_i + a_j).
         An error of X moves differences by at most δ = sqrt(2)·error, which adds p·(2nδ + δ²), and one of the metric
-        n²·radius. (Without a metric Y is X, and a is 0.) `_ROOM` covers the roundings of these bounds themselves, and
-        `_VANISHING` what underflows, in n and in a: products lose at most width·η, far less than n·γn or n·a. (γ counts
+        n²·radius. (Without a metric Y is X, and a is 0.) `ROOM` covers the roundings of these bounds themselves, and
+        `VANISHING` what underflows, in n and in a: products lose at most width·η, far less than n·γn or n·a. (γ counts
         two operations more than are made: in the last rounding, outward, there is nothing left to lose.)
         """
         left, right = self._on_scale(), None if metric is None else metric._on_scale()
         rows, width = left.shape
-        if width > _LONGEST:
+        if width > LONGEST:
             raise UnboundedError(f"rows of {width} numbers are too long for float64")
-        x, gamma = left.centre, _gamma(width)
+        x, gamma = left.centre, gamma_up(width)
         y, p, apart, off = x, 1.0, 0.0, np.zeros(rows)
         if right is not None:
-            y, p, apart = x @ right.centre, _plus(right._norm, right.error), right.error
-            lengths = np.sqrt(np.einsum("ij,ij->i", x, x)) * _ROOM + _VANISHING
-            off = lengths * _times(gamma, p) * _ROOM + width * _VANISHING
-        delta = _times(left.error, 2.0**0.5)  # the float is above the root
+            y, p, apart = x @ right.centre, add_up(right._norm, right.error), right.error
+            lengths = rough_norms_up(np.einsum("ij,ij->i", x, x))
+            off = lengths * mul_up(gamma, p) * ROOM + width * VANISHING
+        delta = mul_up(left.error, 2.0**0.5)  # the float is above the root
         squares, products = np.empty(rows * (rows - 1) // 2), np.empty(rows * (rows - 1) // 2)
         spread, zero = np.empty_like(squares), np.zeros(len(squares), dtype=bool)
         for j in range(1, rows):
@@ -481,9 +282,9 @@ class Float64Matrix:
             spread[part] = off[:j] + off[j]
             if not left.error and not squares[part].all():
                 zero[part] = ~d.any(axis=1)
-        n = np.sqrt(squares) * _ROOM + _VANISHING
-        error = n * ((gamma + 2 * _U) * (p * n + spread) + spread) + p * (2 * n + delta) * delta + n * n * apart
-        error *= _ROOM
+        n = rough_norms_up(squares)
+        error = n * ((gamma + 2 * U) * (p * n + spread) + spread) + p * (2 * n + delta) * delta + n * n * apart
+        error *= ROOM
         low = np.where(zero, 0.0, np.nextafter(products - error, -np.inf))
         high = np.where(zero, 0.0, np.nextafter(products + error, np.inf))
         exponent = 2 * left.exponent + (0 if right is None else right.exponent)
@@ -494,14 +295,14 @@ class Float64Matrix:
         return Float64Matrix(self.centre[np.ix_(rows, columns)], self.exponent, self.error)._on_scale()
 
     def diag_scaled(self, rows: Floats, columns: Floats) -> Float64Matrix:
-        largest = _times(float(np.max(np.abs(rows))), float(np.max(np.abs(columns))))
+        largest = mul_up(float(np.max(np.abs(rows))), float(np.max(np.abs(columns))))
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused with its norm
             found = Float64Matrix(self.centre * rows[:, None] * columns, self.exponent, 0.0)
             found._norm  # noqa: B018 - known from here on
         # Two products, each off by at most u times itself or η/2; and the first error is multiplied by a column's.
-        shaky = _times(_plus(1.0, float(np.max(np.abs(columns)))), _times(self._spread(), _ETA))
-        lost = _plus(_times(3 * _U, found._norm), shaky if found._norm or self._norm else 0.0)
-        return found._widened(_plus(_times(self.error, largest), lost))._on_scale()
+        shaky = mul_up(add_up(1.0, float(np.max(np.abs(columns)))), mul_up(self._spread(), ETA))
+        lost = add_up(mul_up(3 * U, found._norm), shaky if found._norm or self._norm else 0.0)
+        return found._widened(add_up(mul_up(self.error, largest), lost))._on_scale()
 
     def positive_part(self) -> Float64Matrix:
         # x -> max(x, 0) moves no two numbers further apart.
@@ -520,14 +321,14 @@ class Float64Matrix:
         """A function whose values lie in an interval of length 1, off by at most FLOAT_ERROR in floats."""
         with np.errstate(over="ignore"):  # both ends of the line are fine arguments
             made = function(np.ldexp(self.centre, self.exponent))
-        apart = _times(_shifted(self.error, self.exponent), lipschitz)
-        error = _times(self._spread(), 2 * FLOAT_ERROR)  # and what scaling lost among the subnormals
-        return Float64Matrix(made, 0, _plus(min(apart, self._spread()), error))._on_scale()
+        apart = mul_up(ldexp_up(self.error, self.exponent), lipschitz)
+        error = mul_up(self._spread(), 2 * FLOAT_ERROR)  # and what scaling lost among the subnormals
+        return Float64Matrix(made, 0, add_up(min(apart, self._spread()), error))._on_scale()
 
     def with_norm_bound(self, norm: Fraction) -> Float64Matrix:
         least = dyadic_value(1, self.exponent)
         made = self._widened(self.error)
-        made._operator = float_enclosure(norm / least, norm / least)[1]
+        made._operator = float_up(norm / least)
         return made
 
     def float_bounds(self) -> tuple[Floats, Floats]:
@@ -536,7 +337,7 @@ class Float64Matrix:
             if self.error:
                 # A float sum c ± r is off by at most u·|c ± r| <= u·(||C|| + r): all of them by the same, which is
                 # far less than r as a rule, and much faster than the next float of each.
-                apart = _plus(self.error, _times(2 * _U, _plus(self._norm, self.error)))
+                apart = add_up(self.error, mul_up(2 * U, add_up(self._norm, self.error)))
                 lower, upper = self.centre - apart, self.centre + apart
             if not self.exponent:
                 return lower, upper
@@ -545,7 +346,7 @@ class Float64Matrix:
             lower, upper = np.ldexp(lower, self.exponent), np.ldexp(upper, self.exponent)
             if self.exponent > 0:
                 return np.minimum(lower, _LARGEST), np.maximum(upper, -_LARGEST)
-            return lower - _ETA, upper + _ETA
+            return lower - ETA, upper + ETA
 
 
 @lru_cache(maxsize=64)
@@ -580,12 +381,7 @@ class Float64Backend:
         return Float64Scalar.around(lower, upper)
 
     def sqrt_upper(self, x: Float64Scalar) -> Float64Scalar:
-        # Monotone: the roots of the ends enclose all. Written out for dyadics, because every step takes one.
-        low, high = (self._root(m, e) if m > 0 else (0, 0) for m, e in (x.low, x.high))
-        return Float64Scalar(_down(low), _up(high))
-
-    def _root(self, m: int, e: int) -> Dyadic:
-        return root_upper(m << max(e, 0), 1 << max(-e, 0), self.prec)
+        return x.sqrt_upper(self.prec)
 
     def matrix(self, data: RationalMatrix) -> Float64Matrix:
         if self._fault is not None:
@@ -595,11 +391,9 @@ class Float64Backend:
         if near.exact:
             return made
         # Rounded to nearest: off by at most u times itself, or η/2 where it is subnormal.
-        return made._widened(_plus(_times(_U, made._norm), _times(made._spread(), _ETA)))
+        return made._widened(add_up(mul_up(U, made._norm), mul_up(made._spread(), ETA)))
 
 
 if TYPE_CHECKING:  # the type checker proves conformance
-    _scalar: type[Scalar] = Float64Scalar
-    _vector: type[Vector[Float64Scalar]] = Float64Vector
     _matrix: type[Matrix[Float64Scalar]] = Float64Matrix
     _backend: type[Backend[Float64Scalar]] = Float64Backend

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from intervalcert.numbers.matrices import IntegerArray
-from intervalcert.numbers.rounding import dyadic_value, float_enclosure
+from intervalcert.numbers.rounding import dyadic_value
+from intervalcert.numbers.upward import float_up
 
 __all__ = ["Dyadics", "PairMatrix", "first_of_row", "floats_above"]
 
@@ -108,7 +109,7 @@ class Dyadics(Sequence[Fraction]):
         with np.errstate(over="ignore", under="ignore"):
             made = np.ldexp(np.array(tops, dtype=np.float64), np.clip(exponents, -5000, 5000).astype(np.int32))
         for k in np.flatnonzero((made < 2.0**-1000) & (self.mantissas != 0)).tolist():
-            made[k] = float_enclosure(self[k], self[k])[1]  # among the subnormals there are fewer bits
+            made[k] = float_up(self[k])  # among the subnormals there are fewer bits
         return made
 
 
@@ -213,7 +214,7 @@ def floats_above(matrix: Sequence[Sequence[Fraction]]) -> Floats:
     if isinstance(matrix, PairMatrix):
         made = matrix.rounded_up()
     else:
-        made = np.array([[float_enclosure(x, x)[1] for x in row] for row in matrix], dtype=np.float64)
+        made = np.array([[float_up(x) for x in row] for row in matrix], dtype=np.float64)
     made.setflags(write=False)
     return made
 

@@ -22,7 +22,7 @@ over i in N̂ at u is positive if, with the rows' errors e_i,
     N(v)_j - N(v)_i  >  eps·L[i][j] + ||W_n[j] - W_n[i]||·D_{n-1} + e_i + e_j,
 
 which holds for all eps below a quotient. All of it is computed in float64, in sums and products of non-negative numbers
-which `_up` enlarges by more than their rounding: 1/(1 - γ_k) <= 1 + 2^-51·(k + 16) for k operations.
+which are enlarged by more than their rounding (`upward`).
 
 ReLU, identity, hard_tanh and clip are exact in floats; leaky_relu takes one more product, by a slope that may be
 rounded to the format or not, and its values must not overflow either. Other activations are refused: the accuracy of
@@ -52,10 +52,9 @@ from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.parsing import as_fraction
 from intervalcert.numbers.rounding import float_enclosure
 from intervalcert.numbers.text import shortest_exact
+from intervalcert.numbers.upward import enlarged, float_up, norms_up
 
 __all__ = ["Deployment", "Deviation", "Extent", "as_deployed", "too_coarse"]
-
-_LEAST = 2.0**-1000
 
 _quietly = np.errstate(all="ignore")
 """For methods in which numbers may overflow: what is infinite or not a number certifies nothing."""
@@ -132,15 +131,6 @@ def _is_too_wide(inputs: int, form: FloatFormat) -> bool:
     return inputs * form.unit >= 1
 
 
-def _up(x: Any, terms: int = 0) -> Any:
-    """An upper bound of what `x` is the float evaluation of: sums and products of non-negative numbers, so many."""
-    return x * (1 + (terms + 16) * 2.0**-51) + _LEAST
-
-
-def _float_up(x: Fraction) -> float:
-    return float_enclosure(x, x)[1]
-
-
 def _floats(data: RationalMatrix) -> Floats:
     """The very numbers. Requires: they are floats, as those of a deployed network are."""
     near = data.near_floats()
@@ -148,16 +138,6 @@ def _floats(data: RationalMatrix) -> Floats:
         return near.values
     rows, columns = data.shape
     return np.array([[float(data[i, j]) for j in range(columns)] for i in range(rows)])
-
-
-def _norms(x: Floats, axis: int) -> Floats:
-    """Upper bounds of Euclidean norms. Scaled by powers of two, so that no square vanishes or overflows."""
-    largest = np.max(np.abs(x), axis=axis, keepdims=True)
-    exponent = np.frexp(np.where(np.isfinite(largest), largest, 1.0))[1]
-    parts = np.ldexp(x, -exponent)  # at most 1; what vanishes here is less than 2^-1073, beside a sum of at least 1/4
-    roots = _up(np.sqrt((parts**2).sum(axis=axis, keepdims=True)), x.shape[axis])
-    found: Floats = np.nextafter(np.ldexp(roots, exponent), np.inf).squeeze(axis)
-    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,8 +194,8 @@ class Deployment:
         self._layers = [_Constants.of(layer, norm, form, ladder) for layer, norm in layers]
         self._reach = self._reaches(sigmas)
         last = _floats(network.layers[-1].weights)
-        # Each difference is off by u: what `_norms` is enlarged by outweighs that.
-        self.gaps: Floats = np.stack([_norms(row - last, axis=1) for row in last])
+        # Each difference is off by u: what `norms_up` is enlarged by outweighs that.
+        self.gaps: Floats = np.stack([norms_up(row - last, axis=1) for row in last])
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """What arrives in another process tests that process. Raises: as `__init__`."""
@@ -226,10 +206,10 @@ class Deployment:
         """s_0, s_1, …: of the inputs of each layer."""
         found = [1.0]
         for index, constants in enumerate(self._layers[:-1]):
-            inner = float(_up(constants.norm * found[-1]))
+            inner = float(enlarged(constants.norm * found[-1]))
             if index < len(sigmas):
-                inner = min(inner, math.sqrt(_float_up(sigmas[index])))  # a root is off by u: the next line covers it
-            found.append(float(_up(constants.lipschitz * inner)))
+                inner = min(inner, math.sqrt(float_up(sigmas[index])))  # a root is off by u: the next line covers it
+            found.append(float(enlarged(constants.lipschitz * inner)))
         return found
 
     @_quietly
@@ -238,7 +218,7 @@ class Deployment:
         sizes = np.maximum(-inputs[0], inputs[1])
         rows = []
         for constants, layer, (low, high) in zip(self._layers, self.network.layers, before, strict=True):
-            rows.append(_up(constants.magnitudes @ sizes + constants.bias, len(sizes)))
+            rows.append(enlarged(constants.magnitudes @ sizes + constants.bias, len(sizes)))
             if layer.activation is not None:
                 sizes = _bent_size(layer, low, high)
         return Extent(tuple(rows))
@@ -246,15 +226,15 @@ class Deployment:
     @_quietly
     def extent_within(self, norm: Fraction, at_zero: Sequence[tuple[Floats, Floats]]) -> Extent:
         """For every input with ||v|| <= norm: ||h_l(v)|| <= ||h_l(0)|| + s_l·||v||. at_zero: ends of W·h + b at 0."""
-        size = radius = _float_up(norm)
+        size = radius = float_up(norm)
         rows = []
         for index, (constants, layer, (low, high)) in enumerate(
             zip(self._layers, self.network.layers, at_zero, strict=True)
         ):
-            rows.append(_up(constants.rows[:, None] * size + constants.bias))
+            rows.append(enlarged(constants.rows[:, None] * size + constants.bias))
             if layer.activation is not None:
                 centre = _bent_size(layer, low, high)
-                still = float(_norms(centre, axis=0)[0])
+                still = float(norms_up(centre, axis=0)[0])
                 size = still + self._reach[index + 1] * radius
         return Extent(tuple(rows))
 
@@ -274,17 +254,17 @@ class Deployment:
             limit = np.where(room > 0, room / slope[:, None], -1.0)  # where a slope vanishes, beyond all floats
             most = np.minimum(most, limit.min(axis=0))
             if index == len(self._layers) - 1:
-                own, own_slope = _up(kappa * base + constants.underflow), _up(kappa * slope)
+                own, own_slope = enlarged(kappa * base + constants.underflow), enlarged(kappa * slope)
                 if self.network.single is not None:
                     own[0] = own_slope[0] = 0.0  # the threshold, which no program computes
                 return Deviation(own, own_slope, alpha, beta, most)
-            size = _norms(rows, axis=0)
+            size = norms_up(rows, axis=0)
             spread = constants.absolute * (reach + beta)
             # Of the sums, then of the activation: `again` is what its own product adds, relatively.
             part = kappa + constants.again * (1 + kappa)
             local = part * (size + constants.absolute * alpha) + constants.absolute_underflow
-            alpha = _up(stretched * alpha + factor * local)
-            beta = float(_up(stretched * beta + factor * (part * spread)))
+            alpha = enlarged(stretched * alpha + factor * local)
+            beta = float(enlarged(stretched * beta + factor * (part * spread)))
         raise ValueError("a network without layers")
 
     def for_every(self, norm: Fraction) -> Deviation:
@@ -296,9 +276,9 @@ class Deployment:
     @_quietly
     def errors_at(self, found: Deviation, eps: float, winners: Indices) -> Floats:
         """What is to be taken off the leads of the winners over each class, at this radius (classes x p)."""
-        shared = _up(found.shared + found.shared_slope * eps)
+        shared = enlarged(found.shared + found.shared_slope * eps)
         own = np.broadcast_to(found.own + found.own_slope[:, None] * eps, (len(self.gaps), len(winners)))
-        total: Floats = _up(self.gaps[:, winners] * shared + own + own[winners, np.arange(len(winners))])
+        total: Floats = enlarged(self.gaps[:, winners] * shared + own + own[winners, np.arange(len(winners))])
         return total
 
     @_quietly
@@ -313,7 +293,7 @@ class Deployment:
         columns = np.arange(len(winners))
         base = self.errors_at(found, 0.0, winners) * (2.0 if twice else 1.0)
         slope = margins[:, winners] + self.gaps[:, winners] * found.shared_slope
-        slope = _up(slope + found.own_slope[:, None] + found.own_slope[winners])
+        slope = enlarged(slope + found.own_slope[:, None] + found.own_slope[winners])
         # Leads are off by u of themselves: less than `base` is enlarged by, or, where that is small, than `slope` is.
         room = low[winners, columns] - high - base
         quotients = np.where(room > 0, room / slope, -1.0)
@@ -362,14 +342,14 @@ class _Constants:
         return _Constants(
             magnitudes=magnitudes,
             bias=np.zeros((rows, 1)) if layer.bias is None else np.abs(_floats(layer.bias)),
-            rows=_norms(magnitudes, axis=1),
-            norm=_float_up(norm),
-            absolute=_float_up(bound.upper),
-            kappa=math.inf if wide else _float_up(kappa),
-            underflow=_float_up(underflow),
-            absolute_underflow=_float_up((underflow * (1 + again) + extra) * (math.isqrt(rows) + 1)),
-            lipschitz=_float_up(lipschitz),
-            again=_float_up(again),
+            rows=norms_up(magnitudes, axis=1),
+            norm=float_up(norm),
+            absolute=float_up(bound.upper),
+            kappa=math.inf if wide else float_up(kappa),
+            underflow=float_up(underflow),
+            absolute_underflow=float_up((underflow * (1 + again) + extra) * (math.isqrt(rows) + 1)),
+            lipschitz=float_up(lipschitz),
+            again=float_up(again),
             largest=float_enclosure(largest, largest)[0],
         )
 
@@ -382,6 +362,6 @@ def _bent_size(layer: Layer, low: Floats, high: Floats) -> Floats:
         return np.maximum(high, 0.0)
     function = layer.activation.piecewise_linear
     still = abs(function.offset + sum(weight * max(-kink, Fraction(0)) for weight, kink in function.hinges))
-    steep = _float_up(layer.activation.lipschitz)
-    size: Floats = _up(_float_up(still) + steep * np.maximum(-low, high))
+    steep = float_up(layer.activation.lipschitz)
+    size: Floats = enlarged(float_up(still) + steep * np.maximum(-low, high))
     return np.minimum(size, 1.0) if layer.activation.name == "hard_tanh" else size

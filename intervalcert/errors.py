@@ -31,6 +31,7 @@ __all__ = [
     "UndecidedError",
     "UsageError",
     "error_context",
+    "shortened",
 ]
 
 
@@ -73,3 +74,8 @@ def error_context(what: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(f"{what}: {error}") from None
+
+
+def shortened(text: str, most: int = 40) -> str:
+    """For messages: at most so many characters, the last of them "…" if there were more."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -26,6 +26,7 @@ from bounds_files import set_margin
 
 from intervalcert import InputError, Network, compute_bounds, load_bounds, load_model, save_bounds
 from intervalcert.cli.program import main
+from intervalcert.errors import shortened
 from intervalcert.execution.streaming import read_labels, read_outputs
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -1198,3 +1199,12 @@ def test_bad_arrays_are_refused(weights, phrase):
 def test_bad_arrays_of_biases_are_refused(biases, phrase):
     with pytest.raises(InputError, match=re.escape(phrase)):
         Network.from_arrays([np.eye(2)], biases)
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "expected"),
+    [("", 4, ""), ("four", 4, "four"), ("fives", 4, "fiv…"), ("n" * 40, 40, "n" * 40), ("n" * 41, 40, "n" * 39 + "…")],
+)
+def test_long_texts_are_shortened_to_what_is_allowed(text, most, expected):
+    assert shortened(text, most) == expected
+    assert len(shortened(text * 1000)) <= 40

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from intervalcert.backends.generic import GenericVector, check_distinct, check_same_shape
-from intervalcert.backends.integers import Integers, Limbs, gram, product, python_integers, shortened
+from intervalcert.backends.integers import Integers, Limbs, gram, in_limbs, product, python_integers
 from intervalcert.backends.protocol import Truth
 from intervalcert.errors import UnboundedError
 from intervalcert.numbers.matrices import IntegerArray, RationalMatrix
@@ -125,7 +125,7 @@ class ExactMatrix:
         q = (2 * scaled + d) // (2 * d)
         movement = (scaled - q * d).ravel()
         error = Fraction(int(np.dot(movement, movement)), (d << bits) ** 2)
-        return ExactMatrix(shortened(q), 1 << bits), ExactScalar(error)
+        return ExactMatrix(in_limbs(q), 1 << bits), ExactScalar(error)
 
     def frobenius_squared(self) -> ExactScalar:
         if isinstance(self.integers, Limbs):

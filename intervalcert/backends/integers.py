@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from intervalcert.numbers.matrices import IntegerArray
 
-__all__ = ["Integers", "Limbs", "gram", "product", "python_integers", "shortened"]
+__all__ = ["Integers", "Limbs", "gram", "in_limbs", "product", "python_integers"]
 
 _LIMB = 22
 _BASE = 1 << _LIMB
@@ -134,7 +134,7 @@ def python_integers(a: Integers) -> IntegerArray:
     return total
 
 
-def shortened(a: Integers) -> Integers:
+def in_limbs(a: Integers) -> Integers:
     """In limbs, if they are not too many: what is multiplied more than once is converted once."""
     limbs = _limbs(a)
     return a if limbs is None else limbs

@@ -23,7 +23,7 @@ import numpy as np
 from intervalcert.bounds.margin_bounds import MARGIN_METHODS, MAX_EFFORT, MarginMethod, Margins
 from intervalcert.bounds.norm_bounds import METHODS, LayerBound
 from intervalcert.bounds.results import MOST_READ, Bounds, Method
-from intervalcert.errors import InputError, SoundnessError, error_context
+from intervalcert.errors import InputError, SoundnessError, error_context, shortened
 from intervalcert.io.files import MAX_FILE_BYTES, atomic_writer, is_plain, open_input, parse_json, read_text, unpacked
 from intervalcert.model.activations import activation
 from intervalcert.model.network import EPS_SPACES, Source
@@ -215,7 +215,8 @@ def _single(value: Any, layers: tuple[LayerBound, ...]) -> Single | None:
         raise InputError(f"single: the last layer has {layers[-1].shape[0]} outputs, not a threshold and one more")
     found = Single.of_text(_typed(value["exact"], str, "single"))
     if value["classes"] != str(found):
-        raise InputError(f"single: {value['exact'][:40]!r} does not agree with the classes that are told beside it")
+        exact = shortened(value["exact"])
+        raise InputError(f"single: {exact!r} does not agree with the classes that are told beside it")
     return found
 
 
@@ -341,12 +342,12 @@ def _margin(text: str, i: int, j: int) -> tuple[int, int]:
     found = _DYADIC.fullmatch(text)
     if found is None:
         what = "must not be negative" if text.startswith("-") else "is m*2^e, with m odd"
-        raise InputError(f"margin {i},{j}: {text[:40]!r} is none; a bound {what}")
+        raise InputError(f"margin {i},{j}: {shortened(text)!r} is none; a bound {what}")
     mantissa, exponent = int(found[1]), int(found[2])
     if abs(exponent) > MAX_BINARY_EXPONENT:
         raise InputError(f"margin {i},{j}: the exponent {exponent} is beyond ±{MAX_BINARY_EXPONENT}")
     if not mantissa & 1 and (mantissa or exponent):
-        raise InputError(f"margin {i},{j}: {text[:40]!r} is m*2^e, but m is even")
+        raise InputError(f"margin {i},{j}: {shortened(text)!r} is m*2^e, but m is even")
     return mantissa, exponent
 
 

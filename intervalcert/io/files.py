@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from intervalcert.errors import InputError, IntervalcertError, UsageError
+from intervalcert.errors import InputError, IntervalcertError, UsageError, shortened
 from intervalcert.io.cleanup import cleared_away
 
 __all__ = [
@@ -180,7 +180,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for key, value in pairs:
         if key in made:
-            raise ValueError(f"the key {key[:80]!r} occurs twice in one object")
+            raise ValueError(f"the key {shortened(key, 80)!r} occurs twice in one object")
         made[key] = value
     return made
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import lcm, prod
 
+from intervalcert.errors import shortened
 from intervalcert.model.activations import Activation
 from intervalcert.model.normalisation import Normalisation
 from intervalcert.numbers.matrices import RationalMatrix
@@ -40,7 +41,7 @@ class Layer:
 
     def __repr__(self) -> str:
         rows, columns = self.weights.shape
-        name = "none" if self.activation is None else self.activation.name[:60]
+        name = "none" if self.activation is None else shortened(self.activation.name, 60)
         return f"<Layer of {rows} x {columns} weights, bias {'yes' if self.columns else 'no'}, activation {name}>"
 
     @property

@@ -22,7 +22,7 @@ from typing import Literal, TypeVar
 
 import numpy.typing as npt
 
-from intervalcert.errors import InputError, UsageError, error_context
+from intervalcert.errors import InputError, UsageError, error_context, shortened
 from intervalcert.model.activations import activation
 from intervalcert.model.arrays import exact_bias, exact_matrix
 from intervalcert.model.layers import Layer, UncertainScale
@@ -140,7 +140,7 @@ class Network:
     def __repr__(self) -> str:
         widths = [str(layer.weights.shape[0]) for layer in self.model_layers]
         shown = widths if len(widths) <= 12 else [*widths[:5], "…", *widths[-5:]]
-        names = ", ".join(source.name[:60] for source in self.sources[:2])
+        names = ", ".join(shortened(source.name, 60) for source in self.sources[:2])
         return f"<Network {'-'.join([str(self.inputs), *shown])} from {names}, eps in the {self.eps_space} space>"
 
     @property

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from intervalcert.errors import InputError
+from intervalcert.errors import InputError, shortened
 from intervalcert.numbers.rounding import dyadic_value
 
 __all__ = [
@@ -68,7 +68,7 @@ def parse_decimal(text: str) -> tuple[int, int]:
         shown = text.strip()
         if shown.lower().lstrip("+-") in {"nan", "inf", "infinity"}:
             raise InputError(f"{shown!r} is not a finite number")
-        raise InputError(f"{_shorten(shown)} is not a decimal number")
+        raise InputError(f"{shortened(shown)!r} is not a decimal number")
     sign, whole, part, exponent = match[1], match[2], match[3] or "", match[4]
     if len(whole) + len(part) > MAX_DIGITS:
         raise InputError(f"a number of {len(whole) + len(part)} digits (at most {MAX_DIGITS} are read)")
@@ -76,7 +76,7 @@ def parse_decimal(text: str) -> tuple[int, int]:
     if exponent is not None:
         digits = exponent.lstrip("+-").lstrip("0") or "0"
         if len(digits) > 6 or int(digits) > MAX_EXPONENT:
-            raise InputError(f"the exponent of {_shorten(text.strip())} is beyond ±{MAX_EXPONENT}")
+            raise InputError(f"the exponent of {shortened(text.strip())!r} is beyond ±{MAX_EXPONENT}")
         shift = -int(digits) if exponent[0] == "-" else int(digits)
     mantissa = int(whole + part)
     return (-mantissa if sign == "-" else mantissa), shift - len(part)
@@ -88,7 +88,7 @@ def parse_rational(text: str) -> Fraction:
     dyadic = _DYADIC.fullmatch(stripped) if len(stripped) <= MAX_DIGITS else None
     if dyadic is not None:
         if len(dyadic[2]) > 9 or abs(int(dyadic[2])) > MAX_BINARY_EXPONENT:
-            raise InputError(f"the exponent of {_shorten(stripped)} is beyond ±{MAX_BINARY_EXPONENT}")
+            raise InputError(f"the exponent of {shortened(stripped)!r} is beyond ±{MAX_BINARY_EXPONENT}")
         return dyadic_value(int(dyadic[1]), int(dyadic[2]))
     top, slash, bottom = stripped.partition("/")
     value = _decimal_fraction(top)
@@ -96,7 +96,7 @@ def parse_rational(text: str) -> Fraction:
         return value
     divisor = _decimal_fraction(bottom)
     if divisor == 0:
-        raise InputError(f"{_shorten(stripped)} divides by zero")
+        raise InputError(f"{shortened(stripped)!r} divides by zero")
     return value / divisor
 
 
@@ -117,7 +117,7 @@ def as_fraction(value: object) -> Fraction:
         if not math.isfinite(value):
             raise InputError(f"{value} is not a finite number")
         return Fraction(value)
-    raise InputError(f"{_shorten(repr(value))} of type {type(value).__name__} is not a real number")
+    raise InputError(f"{shortened(repr(value))!r} of type {type(value).__name__} is not a real number")
 
 
 def plain_array(values: object) -> npt.NDArray[Any] | None:
@@ -183,14 +183,10 @@ def is_flat(values: object, what: str) -> bool:
 def _listed(values: Any, what: str) -> list[Any]:
     if not is_listed(values) or not len(values):
         kind = type(values).__name__
-        raise InputError(f"{what}: {kind} {_shorten(repr(values))} found where a non-empty list is expected")
+        raise InputError(f"{what}: {kind} {shortened(repr(values))!r} found where a non-empty list is expected")
     return list(values)
 
 
 def _decimal_fraction(text: str) -> Fraction:
     mantissa, exponent = parse_decimal(text)
     return Fraction(mantissa * 10**exponent) if exponent >= 0 else Fraction(mantissa, 10**-exponent)
-
-
-def _shorten(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:30] + "…")

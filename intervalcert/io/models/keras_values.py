@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from intervalcert.errors import InputError
+from intervalcert.errors import InputError, shortened
 
 __all__ = [
     "DTYPES",
@@ -41,8 +41,7 @@ MAX_NESTED = 8
 
 def shown(value: object) -> str:
     """For messages: one short line, whatever it is."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}…"
+    return shortened(repr(value), 80)
 
 
 def mapping(value: object, what: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from intervalcert.errors import InputError
+from intervalcert.errors import InputError, shortened
 from intervalcert.io.files import Stamp, open_input, stamp_of
 from intervalcert.io.models.interface import Hints, Reading, needed
 from intervalcert.io.models.onnx_graph import read_graph
@@ -110,7 +110,9 @@ class _Tensors:
             raise InputError(f"{where}: two places of external data are given")
         name = entries.get("location", "")
         if not name or name in {".", ".."} or any(sign in name for sign in "/\\:\0"):
-            raise InputError(f"{where}: external data at {name[:200]!r}; only a plain file beside the model is read")
+            raise InputError(
+                f"{where}: external data at {shortened(name, 200)!r}; only a plain file beside the model is read"
+            )
         offset, length = (
             _natural(entries.get(key, default), where) for key, default in (("offset", "0"), ("length", str(size)))
         )
@@ -140,7 +142,7 @@ def _listed(numbers: Any, stored: str, dtype: np.dtype[Any], where: str, count: 
 
 def _natural(text: str, where: str) -> int:
     if not (text.isascii() and text.isdecimal()) or len(text) > 18:
-        raise InputError(f"{where}: {text[:40]!r} is no place in a file of external data")
+        raise InputError(f"{where}: {shortened(text)!r} is no place in a file of external data")
     return int(text)
 
 

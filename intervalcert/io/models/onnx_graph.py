@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from intervalcert.errors import InputError, error_context
+from intervalcert.errors import InputError, error_context, shortened
 from intervalcert.io.models.assembly import Assembly
 from intervalcert.io.models.interface import Hints
 from intervalcert.io.models.onnx_node import ADVICE, Node, check_texts
@@ -67,7 +67,7 @@ def read_graph(model: Any, array: ReadArray, hints: Hints) -> Network:
 
     def value(name: str) -> Value:
         if name not in values:
-            values[name] = tensor(initialisers[name], f"the initialiser {name[:100]!r}")
+            values[name] = tensor(initialisers[name], f"the initialiser {shortened(name, 100)!r}")
         return values[name]
 
     nodes = [Node(graph.node[index], index, opset, tensor, assembly.budget) for index in _wanted(graph, output)]
@@ -81,7 +81,7 @@ def read_graph(model: Any, array: ReadArray, hints: Hints) -> Network:
             values[node.outputs[0]] = operators.run(node, [value(name) if name else None for name in node.inputs])
     found = value(output)
     if not isinstance(found, Flow):
-        raise InputError(f"the output {output[:100]!r} does not depend on the input")
+        raise InputError(f"the output {shortened(output, 100)!r} does not depend on the input")
     if sum(side != 1 for side in found.sides) > 1:
         raise InputError(
             f"the output has the shape {shown(found.shape)} where one number per class is expected (was the model "
@@ -125,39 +125,39 @@ def _input(graph: Any, initialisers: dict[str, Any]) -> tuple[str, Flow, tuple[i
     """The name of the input, what flows from it, the shape of one sample, and the type of its numbers."""
     given = [item for item in graph.input if item.name not in initialisers]
     if len(given) != 1:
-        names = ", ".join(repr(item.name[:50]) for item in given[:5]) or "none"
+        names = ", ".join(repr(shortened(item.name, 50)) for item in given[:5]) or "none"
         raise InputError(
             f"a model with one input is expected, and this one has {len(given)}: {names} (what stays the same can be "
             "a constant: export the model again)"
         )
     name, declared = given[0].name, given[0].type.tensor_type
+    what = f"the input {shortened(name, 100)!r}"
     if not given[0].type.HasField("tensor_type") or not declared.HasField("shape"):
-        raise InputError(f"the input {name[:100]!r} is declared without a shape: export the model with one")
+        raise InputError(f"{what} is declared without a shape: export the model with one")
     if declared.elem_type not in FLOAT_TYPES:
         raise InputError(
-            f"the input {name[:100]!r} is declared with numbers of type {declared.elem_type}; floats are expected: "
+            f"{what} is declared with numbers of type {declared.elem_type}; floats are expected: "
             "leave the conversion out of the model"
         )
     sides: list[Size] = [side.dim_value if side.HasField("dim_value") else None for side in declared.shape.dim]
-    text = ", ".join(str(side.dim_param[:50] or side.dim_value or "?") for side in list(declared.shape.dim)[:10])
+    some = list(declared.shape.dim)[:10]
+    text = ", ".join(shortened(str(side.dim_param or side.dim_value or "?"), 50) for side in some)
     if None in sides[1:] or sides in ([], [None]):
         raise InputError(
-            f"the input {name[:100]!r} has the shape [{text}]: its widths must be known (only the first side, the "
+            f"{what} has the shape [{text}]: its widths must be known (only the first side, the "
             "batch, may be dynamic): export the model for inputs of one size"
         )
     check_rank(sides)
     flow = Flow(tuple(sides))
     if not all(side > 0 for side in flow.sides) or flow.width > MAX_INPUTS:
-        raise InputError(
-            f"the input {name[:100]!r} is declared with the shape [{text}]; 1 to {MAX_INPUTS} numbers are expected"
-        )
+        raise InputError(f"{what} is declared with the shape [{text}]; 1 to {MAX_INPUTS} numbers are expected")
     is_batch = sides[0] in {None, 1} and len(sides) > 1
     return name, flow, flow.sides[1:] if is_batch else flow.sides, declared.elem_type
 
 
 def _output(graph: Any) -> str:
     if len(graph.output) != 1:
-        names = ", ".join(repr(item.name[:50]) for item in list(graph.output)[:5]) or "none"
+        names = ", ".join(repr(shortened(item.name, 50)) for item in list(graph.output)[:5]) or "none"
         raise InputError(f"a model with one output is expected, and this one has {len(graph.output)}: {names}")
     return str(graph.output[0].name)
 
@@ -182,7 +182,7 @@ def _check_chain(graph: Any, nodes: list[Node], given: set[str], start: str, out
     for node in graph.node:
         for name in filter(None, node.output):
             if name in made or name in given:
-                raise InputError(f"the value {name[:100]!r} is defined twice")
+                raise InputError(f"the value {shortened(name, 100)!r} is defined twice")
             made.add(name)
     known, flowing = set(given), {start}
     users: dict[str, str] = {}
@@ -190,15 +190,15 @@ def _check_chain(graph: Any, nodes: list[Node], given: set[str], start: str, out
         for name in filter(None, node.inputs):
             if name not in known:
                 what = "used before it is computed (a cycle?), or the mask of a Dropout" if name in made else "missing"
-                raise InputError(f"{node.where}: the value {name[:100]!r} is {what}")
+                raise InputError(f"{node.where}: the value {shortened(name, 100)!r} is {what}")
             if name in flowing and node.op != "Shape":
                 if name in users:
                     raise InputError(
-                        f"the value {name[:100]!r} goes to {users[name]} and to {node.where}: a branch (a residual "
-                        f"connection, say), and only chains of layers are understood; {ADVICE}"
+                        f"the value {shortened(name, 100)!r} goes to {users[name]} and to {node.where}: a branch (a "
+                        f"residual connection, say), and only chains of layers are understood; {ADVICE}"
                     )
                 users[name] = node.where
                 flowing.add(node.outputs[0])
         known.add(node.outputs[0])
     if not output or output not in known:
-        raise InputError(f"nothing computes the output {output[:100]!r}")
+        raise InputError(f"nothing computes the output {shortened(output, 100)!r}")

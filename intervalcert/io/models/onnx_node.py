@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from intervalcert.errors import InputError
+from intervalcert.errors import InputError, shortened
 from intervalcert.io.models.onnx_values import Value
 from intervalcert.io.models.tensors import Budget, Tensor
 
@@ -37,7 +37,7 @@ class Node:
         check_texts(proto.op_type, proto.name, *proto.input, *proto.output, *(item.name for item in proto.attribute))
         self.op: str = proto.op_type
         shown = self.op if self.op.isidentifier() else repr(self.op)
-        self.where = f"node {proto.name[:200] or index!r} ({shown[:100]})"
+        self.where = f"node {shortened(proto.name, 200) or index!r} ({shortened(shown, 100)})"
         self.opset, self.budget, self._read = opset, budget, read
         self.inputs: list[str] = list(proto.input)
         self.outputs: list[str] = list(proto.output)
@@ -45,7 +45,8 @@ class Node:
         if len(self._attributes) < len(proto.attribute):
             raise InputError(f"{self.where}: an attribute is given twice")
         if proto.domain not in {"", "ai.onnx"} or proto.overload:
-            raise InputError(f"{self.where}: an operator of {proto.domain[:100]!r} is not understood; {ADVICE}")
+            domain = shortened(proto.domain, 100)
+            raise InputError(f"{self.where}: an operator of {domain!r} is not understood; {ADVICE}")
         if not self.outputs or not self.outputs[0]:
             raise InputError(f"{self.where}: its first output is not used, but another one is")
 
@@ -96,7 +97,9 @@ class Node:
     def check_all_taken(self) -> None:
         if self._attributes:
             name = next(iter(self._attributes))
-            raise InputError(f"the attribute {name[:100]!r} is not understood in version {self.opset} of the operators")
+            raise InputError(
+                f"the attribute {shortened(name, 100)!r} is not understood in version {self.opset} of the operators"
+            )
 
 
 def check_texts(*names: str | bytes) -> None:

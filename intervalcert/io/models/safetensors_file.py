@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from intervalcert.errors import InputError
+from intervalcert.errors import InputError, shortened
 from intervalcert.io.files import open_input, parse_json
 from intervalcert.io.models.archives import MAX_UNPACKED_BYTES
 from intervalcert.io.models.interface import Hints, Reading, needed
@@ -35,7 +35,7 @@ def read(path: Path, hints: Hints) -> Reading:
     try:
         found = package.deserialize(data)
     except Exception as error:  # SafetensorError as a rule; the package promises nothing
-        raise InputError(f"{path} is not a complete safetensors file: {str(error)[:200]}") from None
+        raise InputError(f"{path} is not a complete safetensors file: {shortened(str(error), 200)}") from None
     _check_header(data, path)
     return Reading(network_of({name: _stored(entry) for name, entry in found}, hints))
 
@@ -59,7 +59,7 @@ def _check_header(data: bytes, path: Path) -> None:
         header = parse_json(data[8 : 8 + int.from_bytes(data[:8], "little")])
         for name, entry in header.items():
             if name != "__metadata__" and set(entry) != _FIELDS:
-                raise InputError(f"{path}: {name[:200]!r} has other fields than {', '.join(sorted(_FIELDS))}")
+                raise InputError(f"{path}: {shortened(name, 200)!r} has other fields than {', '.join(sorted(_FIELDS))}")
     except (ValueError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is not a complete safetensors file: its header is not understood ({error})") from None
 

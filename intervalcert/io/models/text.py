@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from intervalcert.errors import InputError
+from intervalcert.errors import InputError, shortened
 from intervalcert.io.files import read_text
 from intervalcert.io.models.interface import Hints, Reading
 from intervalcert.model.network import Network
@@ -115,7 +115,7 @@ class _Parser:
     def _was(self, token: str) -> None:
         if self._last != token:
             self._at -= len(self._last)
-            raise self._error(f"{self._last[:20]!r} found where {token!r} is expected")
+            raise self._error(f"{shortened(self._last, 20)!r} found where {token!r} is expected")
 
     def _error(self, what: str) -> InputError:
         line = self._text.count("\n", 0, self._at) + 1

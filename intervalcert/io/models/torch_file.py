@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from intervalcert.errors import InputError, UsageError
+from intervalcert.errors import InputError, UsageError, shortened
 from intervalcert.io.files import open_input
 from intervalcert.io.models.archives import open_archive
 from intervalcert.io.models.interface import Hints, Reading, needed
@@ -226,11 +226,13 @@ class _Outline:
 def _name(argument: str) -> _Name:
     text = argument.replace(" ", ".")
     if text.startswith(("torch._utils._rebuild_", "torch._tensor._rebuild_")) and text not in {_TENSOR, _PARAMETER}:
-        raise InputError(f"holds a tensor that is no plain one of floats ({text[:200]}): save dense tensors of float32")
+        raise InputError(
+            f"holds a tensor that is no plain one of floats ({shortened(text, 200)}): save dense tensors of float32"
+        )
     if text not in {_DICT, _TENSOR, _PARAMETER} and _STORAGE.fullmatch(text) is None:
         raise InputError(
-            f"holds {text[:200]!r}, not only plain tensors: it would have to be run, and is not. If it is a whole "
-            f"model or a checkpoint, {_STATE_DICT}"
+            f"holds {shortened(text, 200)!r}, not only plain tensors: it would have to be run, and is not. If it is a "
+            f"whole model or a checkpoint, {_STATE_DICT}"
         )
     return _Name(text)
 
@@ -293,12 +295,12 @@ def _check_outline(made: object) -> None:
     inner = [(not any(isinstance(part, _View) for _, part in value.items), key) for key, value in dicts]
     if inner:
         raise InputError(
-            f"is a checkpoint with the keys {[name[:80] for name in keys[:20]]}: save the state dict in it by itself, "
-            f"as in torch.save(checkpoint[{min(inner)[1][:80]!r}], 'model.pt')"
+            f"is a checkpoint with the keys {[shortened(name, 80) for name in keys[:20]]}: save the state dict in it "
+            f"by itself, as in torch.save(checkpoint[{shortened(min(inner)[1], 80)!r}], 'model.pt')"
         )
     for key, value in made.items:
         if not isinstance(value, _View):
-            raise InputError(f"has under the key {key[:200]!r} something else than a tensor: {_STATE_DICT}")
+            raise InputError(f"has under the key {shortened(key, 200)!r} something else than a tensor: {_STATE_DICT}")
     if len(set(keys)) < len(keys):
         raise InputError("has a key twice")
 
@@ -320,8 +322,8 @@ def _loaded(torch: Any, path: Path) -> object:
 def _line(error: Exception) -> str:
     """What is wrong, without advice: torch's would be to run the file."""
     first = str(error).partition("\n")[0].partition("Weights only load failed")[0]
-    said = "".join(x for x in first if x.isprintable())[:200].strip()
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    said = "".join(x for x in first if x.isprintable()).strip()
+    return f"{type(error).__name__}: {shortened(said, 200)}" if said else type(error).__name__
 
 
 def _tensors(loaded: object, torch: Any, path: Path) -> dict[str, Stored]:
@@ -329,7 +331,8 @@ def _tensors(loaded: object, torch: Any, path: Path) -> dict[str, Stored]:
         raise InputError(f"{path} holds a {type(loaded).__name__}, not a state dict: {_STATE_DICT}")
     for key, value in loaded.items():
         if type(value) not in {torch.Tensor, torch.nn.Parameter}:
-            raise InputError(f"{path}: {key[:200]!r} is a {type(value).__name__}, not a tensor: {_STATE_DICT}")
+            what = f"{shortened(repr(key), 200)} is a {type(value).__name__}"
+            raise InputError(f"{path}: {what}, not a tensor: {_STATE_DICT}")
     return {key: _stored(torch, value) for key, value in loaded.items()}
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from intervalcert.errors import InputError, UsageError
+from intervalcert.errors import InputError, UsageError, shortened
 from intervalcert.io.files import check_growth, open_input, size_of
 from intervalcert.io.tables.parquet_pages import page_bytes
 from intervalcert.io.tables.source import CHUNK_CELLS, RowSource, expected
@@ -87,7 +87,7 @@ def _check_pages(path: Path, metadata: Any, size: int) -> None:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(repr(name[:20]) for name in names[:4])
+    shown = ", ".join(repr(shortened(name, 20)) for name in names[:4])
     return shown + (", …" if len(names) > 4 else "")
 
 
@@ -95,7 +95,7 @@ def _check_type(field: Any, path: Path) -> None:
     import pyarrow as pa
 
     if not (pa.types.is_floating(field.type) or pa.types.is_integer(field.type)):
-        raise InputError(f"{path}: the column {field.name[:40]!r} holds {field.type}, not floats or integers")
+        raise InputError(f"{path}: the column {shortened(field.name)!r} holds {field.type}, not floats or integers")
 
 
 def _chunks(file: Any, path: Path, logits: Sequence[str], has_radii: bool) -> Iterator[NumberTable]:
@@ -144,7 +144,7 @@ def _numbers(batch: Any, name: str, path: Path, first: int) -> npt.NDArray[Any]:
     column = batch.column(name)
     if column.null_count:
         row = first + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-        raise InputError(f"{path}: nothing in row {row}, column {name[:40]!r}; every number must be there")
+        raise InputError(f"{path}: nothing in row {row}, column {shortened(name)!r}; every number must be there")
     found: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
     return found
 
@@ -159,5 +159,5 @@ def _refusing_damage(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, OverflowError, KeyError) as error:
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        reason = shortened(str(error).splitlines()[0], 200) if str(error) else type(error).__name__
         raise InputError(f"{path} is not a complete Parquet file: {reason}") from None

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from intervalcert.errors import InputError
+from intervalcert.errors import InputError, shortened
 from intervalcert.io.files import open_input
 from intervalcert.io.tables.source import RowSource
 from intervalcert.numbers.matrices import RationalVector
@@ -270,7 +270,7 @@ def _is_name(cell: str) -> bool:
 def _parse_line(line: str, expected: int | None) -> tuple[list[str], RationalVector, Fraction | None]:
     logits, radius = line, None
     parts = line.rsplit(maxsplit=1)
-    shown = repr(line if len(line) <= 40 else line[:30] + "…")
+    shown = repr(shortened(line))
     if "," not in line and (len(line.split()) > 2 or (len(parts) == 2 and (expected == 2 or parts[1][0] == "-"))):
         raise InputError(
             f"{shown} has blanks between its numbers, where commas are expected, and a blank only before a radius "
@@ -307,6 +307,6 @@ def labels(path: Path, on_header: OnHeader) -> Iterator[npt.NDArray[Any]]:
                 continue
             begun = begun or bool(text)
             if text and (not (text.isascii() and text.isdecimal()) or len(text) > 9):
-                raise InputError(f"{path}, line {number}: {text[:20]!r} is not a class number")
+                raise InputError(f"{path}, line {number}: {shortened(text, 20)!r} is not a class number")
             found += [int(text)] if text else []
         yield np.array(found, dtype=np.int64)

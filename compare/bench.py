@@ -35,7 +35,7 @@ from intervalcert.model.arrays import exact_matrix
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.proof.cholesky import cholesky_upper
 from intervalcert.proof.norms import norm_upper
-from intervalcert.search.factors import Guess
+from intervalcert.search.factors import FloatGram
 from intervalcert.verify.local import DEFAULT_EFFORT, LocalVerifier
 
 __all__ = ["ARCHITECTURES", "interleaved", "run"]
@@ -101,7 +101,7 @@ def _task(name: str, layers: Sequence[RationalMatrix], iterations: int) -> Calla
 
 
 def _by_factor(weights: RationalMatrix, backend: Any) -> object:
-    factor = Guess(weights).factor()
+    factor = FloatGram(weights).factor()
     if factor is None:
         raise RuntimeError("no factor was found")
     return cholesky_upper(backend.matrix(weights), factor, backend)

@@ -20,8 +20,9 @@ from intervalcert.bounds.margin_bounds import MarginPlan, NetworkBounds, network
 from intervalcert.bounds.norm_bounds import Plan
 from intervalcert.numbers.matrices import RationalMatrix, RationalVector
 from intervalcert.numbers.rounding import sqrt_lower
-from intervalcert.proof import cholesky, ellipsoids
-from intervalcert.search import chain
+from intervalcert.proof import chain, cholesky, ellipsoids
+from intervalcert.search import chain as chain_search
+from intervalcert.search.ellipsoids import GuessedStep, guess_majorant, guess_step
 
 __all__ = ["BOUND_CONTROLS", "GRADIENT_CONTROLS", "SPOILED", "VERDICT_CONTROLS", "Broken"]
 
@@ -172,7 +173,6 @@ def _without_residual(network: Network, asked: Asked) -> NetworkBounds:
 # -- chains that are broken --------------------------------------------------------------------------------------------
 
 _HAIR = 2.0**-10
-_LIFTED, _STEP = ellipsoids.LoewnerMajorant.guess, ellipsoids.guess_step
 
 
 def _shrunk_after_the_proof(network: Network, asked: Asked) -> NetworkBounds:
@@ -200,21 +200,21 @@ def _narrow_sector(network: Network, asked: Asked) -> NetworkBounds:
 
 
 def _norm_of_s_without_residual(network: Network, asked: Asked) -> NetworkBounds:
-    with patch.object(chain, "eigenvalue_upper", lambda _, factor, backend: backend.scalar(factor.shift)):
+    with patch.object(chain, "eigenvalue_upper", lambda _, factor, backend: backend.scalar(factor.c)):
         return _run(network, ExactBackend(asked.prec), asked)
 
 
 @contextmanager
 def _spoiled_s() -> Iterator[None]:
     """Floats guess every S too small."""
-    with patch.object(ellipsoids.LoewnerMajorant, "guess", staticmethod(lambda s: _LIFTED(s * 0.75))):
+    with patch.object(chain_search, "guess_majorant", lambda s: guess_majorant(s * 0.75)):
         yield
 
 
 @contextmanager
 def _spoiled_k() -> Iterator[None]:
     """Floats guess a K that is too large, and all that follows from it."""
-    with patch.object(chain, "guess_step", lambda s, sector, v: _STEP(s * 0.75, sector, v)):
+    with patch.object(chain_search, "guess_step", lambda s, sector, v: guess_step(s * 0.75, sector, v)):
         yield
 
 
@@ -222,15 +222,17 @@ def _spoiled_k() -> Iterator[None]:
 def _spoiled_g() -> Iterator[None]:
     """Floats guess a G in which one column is lost."""
 
-    def guess(s: Floats, sector: ellipsoids.Sector, v: Floats) -> ellipsoids.Step:
-        step = _STEP(s, sector, v)
+    def guess(s: Floats, sector: ellipsoids.Sector, v: Floats) -> GuessedStep:
+        found = guess_step(s, sector, v)
+        step = found.step
         g = step.g * np.where(np.arange(step.side) == 0, 0.0, 1.0)
         h = s @ (step.v[:, None] * g)
         core = sector.middle[:, None] * (s + h @ h.T) * sector.middle
         core = (core + core.T) / 2
-        return replace(step, g=g, core=core, after=core + np.diag(step.after.diagonal() - step.core.diagonal()))
+        after = core + np.diag(step.after.diagonal() - step.core.diagonal())
+        return replace(found, step=replace(step, g=g, core=core, after=after))
 
-    with patch.object(chain, "guess_step", guess):
+    with patch.object(chain_search, "guess_step", guess):
         yield
 
 
@@ -296,11 +298,11 @@ def _half_the_spread(network: Network) -> NetworkBounds:
 def _without_the_multiplier(network: Network) -> NetworkBounds:
     """Q = M·B·M, without the W² of the activation's part."""
 
-    def guess(s: Floats, sector: ellipsoids.Sector, v: Floats) -> ellipsoids.Step:
-        step = _STEP(s, sector, v)
-        return replace(step, after=step.core)
+    def guess(s: Floats, sector: ellipsoids.Sector, v: Floats) -> GuessedStep:
+        found = guess_step(s, sector, v)
+        return replace(found, step=replace(found.step, after=found.step.core))
 
-    with patch.object(chain, "guess_step", guess), patch.object(ellipsoids, "_is_raised", lambda *_: True):
+    with patch.object(chain_search, "guess_step", guess), patch.object(ellipsoids, "_is_raised", lambda *_: True):
         return _run(network, ExactBackend(_CHAIN.prec), _CHAIN)
 
 

@@ -22,6 +22,7 @@ from intervalcert.bounds.results import Bounds, Method
 from intervalcert.errors import InputError, InputWarning, UsageError
 from intervalcert.execution.processes import verify_batches
 from intervalcert.execution.streaming import certify_all, outputs_of, table_of
+from intervalcert.io.bounds_file import witnesses_of
 from intervalcert.io.models import load_model
 from intervalcert.model.evaluation import check_evaluable
 from intervalcert.model.network import Network
@@ -357,7 +358,10 @@ def audit(
     budget: float | None = None,
     on_estimate: Callable[[float], None] = lambda _: None,
 ) -> AuditReport:
-    """Recomputes the bounds of `network` with exact rationals and compares every claim.
+    """Checks every claim of the bounds of `network` with exact rationals.
+
+    The witnesses that the bounds carry, or that are stored beside their file, are proved; without any, others are
+    searched for, by the methods that the bounds claim.
 
     Raises: InputError if the bounds were computed from another model, or if that takes longer than it may.
 
@@ -370,4 +374,4 @@ def audit(
         reference = get_backend("exact", bounds.method.prec)
     except UsageError as error:
         raise InputError(f"the bounds claim what cannot be recomputed: {error}") from None
-    return audit_bounds(bounds, _as_network(network), reference, on_step, budget, on_estimate)
+    return audit_bounds(bounds, _as_network(network), reference, witnesses_of(bounds), on_step, budget, on_estimate)

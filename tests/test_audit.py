@@ -12,20 +12,17 @@ from bounds_files import set_margin
 
 from intervalcert import InputError, Network, audit, compute_bounds, load_bounds, load_model, save_bounds
 from intervalcert.bounds import audit as auditing
-from intervalcert.bounds.audit import audit_seconds
-from intervalcert.bounds.margin_bounds import CHAIN_SLACK
+from intervalcert.bounds.costs import exact_seconds, tuning_seconds
 from intervalcert.cli import commands
 from intervalcert.cli.program import main
 from intervalcert.io.models import save_model
-from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import round_down
 from intervalcert.numbers.text import decimal_lower, decimal_upper, format_exact
-from intervalcert.search.factors import Guess
+from intervalcert.search.factors import FloatGram
 
 FIXTURES = Path(__file__).parent / "fixtures"
 MODEL = "[[1.0,2.0],[3.0,4.1]],[[0.5,0.25,-1],[1,1.3,2]]"
 TINY = Fraction(1, 2**60)
-SLACKED = 1 + CHAIN_SLACK
 
 
 @pytest.fixture
@@ -94,22 +91,40 @@ def test_honest_bounds_of_another_machine_are_confirmed(monkeypatch):
     """Lower bounds rest on a vector guessed in floats, which another library guesses otherwise in its last bits."""
     network = Network.from_arrays([np.random.default_rng(2).normal(size=(5, 5)), np.eye(5)[:3]])
     bounds = compute_bounds(network, "arb", 8)
-    direction = Guess.direction
+    direction = FloatGram.direction
 
     def elsewhere(self):
-        found = direction(self).numerators.ravel().tolist()
-        return RationalMatrix.from_integers([[x + (-1) ** i] for i, x in enumerate(found)])
+        found = direction(self)
+        return found + (-1.0) ** np.arange(len(found))
 
-    monkeypatch.setattr(Guess, "direction", elsewhere)
+    monkeypatch.setattr(FloatGram, "direction", elsewhere)
     assert audit(bounds, network).unconfirmed == ()
+    assert audit(replace(bounds, witnesses=None), network).unconfirmed, "so the test can fail"
 
 
 def test_so_they_are_at_a_coarse_precision(monkeypatch):
     """A norm that sits on the grid, missed by a hair: lower bounds are finer than the grid of 2^-16."""
     network = Network.from_arrays([np.diag([2.0, 1.0, 0.5]), np.eye(3)])
     bounds = compute_bounds(network, "exact", 4, prec=16)
-    monkeypatch.setattr(Guess, "direction", lambda _: RationalMatrix.from_integers([[2**30], [1], [0]]))
+    monkeypatch.setattr(FloatGram, "direction", lambda _: np.array([2.0**30, 1.0, 0.0]))
     assert audit(bounds, network).unconfirmed == ()
+
+
+def test_without_witnesses_others_are_searched_for(files, capsys):
+    """On the same machine they are the same: all is confirmed, and it is said how."""
+    Path("bounds.json.witnesses.npz").unlink()
+    report = audit(load_bounds("bounds.json"), load_model("model.txt"))
+    assert (report.confirmed, report.recomputed) == (True, True)
+    code, out, _ = audited(capsys, "bounds.json", "--model", "model.txt")
+    assert code == 0
+    assert "No witnesses are stored" in out
+
+
+def test_with_witnesses_nothing_is_searched_for(files, monkeypatch):
+    for name in ("search_norm", "search_chains"):
+        monkeypatch.setattr(auditing, name, lambda *_: pytest.fail("it was searched for"))
+    report = audit(load_bounds("bounds.json"), load_model("model.txt"))
+    assert (report.confirmed, report.recomputed) == (True, False)
 
 
 def test_the_command_says_that_all_is_confirmed(files, capsys):
@@ -134,21 +149,26 @@ def with_margin(bounds, i, j, value):
     return replace(bounds, margins=replace(bounds.margins, matrix=tuple(map(tuple, matrix))))
 
 
-def unslacked(margin):
+def below(margin):
     """A dyadic a little below what the audit finds."""
-    return round_down(margin * (1 - TINY) / SLACKED, 100)
+    return round_down(margin * (1 - TINY), 100)
 
 
 TAMPERED = {
-    "upper of layer 0": (lambda b: with_layer(b, 0, upper=b.layers[0].upper * (1 - TINY)), "layer 0, upper"),
-    "upper of layer 1": (lambda b: with_layer(b, 1, upper=b.layers[1].upper * (1 - TINY)), "layer 1, upper"),
+    "upper of layer 0": (
+        lambda b: with_layer(b, 0, lower=Fraction(0), upper=b.layers[0].upper * (1 - TINY)),
+        "layer 0, upper",
+    ),
+    "upper of layer 1": (
+        lambda b: with_layer(b, 1, lower=Fraction(0), upper=b.layers[1].upper * (1 - TINY)),
+        "layer 1, upper",
+    ),
     "lower of layer 1": (
         lambda b: with_layer(b, 1, lower=b.layers[1].upper * (1 - TINY)),
         "layer 1, lower",
     ),
-    # What a chain gives is published with a slack: the rest is what the audit finds.
-    "margin 0,1": (lambda b: with_margin(b, 0, 1, unslacked(b.margins.matrix[0][1])), "margin 0,1"),
-    "margin 1,2": (lambda b: with_margin(b, 1, 2, unslacked(b.margins.matrix[1][2])), "margin 1,2"),
+    "margin 0,1": (lambda b: with_margin(b, 0, 1, below(b.margins.matrix[0][1])), "margin 0,1"),
+    "margin 1,2": (lambda b: with_margin(b, 1, 2, below(b.margins.matrix[1][2])), "margin 1,2"),
     "margin zero": (lambda b: with_margin(b, 0, 2, Fraction(0)), "margin 0,2"),
 }
 
@@ -227,7 +247,12 @@ def dear_bounds():
     network = Network.from_arrays([rng.standard_normal(shape).astype(np.float32) for shape in ((64, 64), (10, 64))])
     honest = compute_bounds(network, "float64")
     layers = tuple(replace(layer, method="gram", iterations=40) for layer in honest.layers)
-    return network, replace(honest, layers=layers, method=replace(honest.method, prec=4096))
+    return network, replace(honest, layers=layers, method=replace(honest.method, prec=4096), witnesses=None)
+
+
+def seconds(bounds, network):
+    """What exact arithmetic is estimated to take with witnesses by the methods that the bounds claim."""
+    return exact_seconds(network, auditing._searched(bounds, network), bounds.method.prec)
 
 
 def test_bounds_that_would_take_hours_to_check_are_refused_at_once():
@@ -256,7 +281,7 @@ def test_a_budget_is_kept_and_can_be_changed(files, capsys):
         audit(files, load_model("model.txt"), budget=float("nan"))
     network, bounds = dear_bounds()
     small = replace(bounds, layers=tuple(replace(layer, iterations=1) for layer in bounds.layers))
-    assert audit_seconds(small, network) < 60 < audit_seconds(bounds, network)
+    assert seconds(small, network) < 60 < seconds(bounds, network)
     assert audit(small, network, budget=1e6).claims
 
 
@@ -288,23 +313,23 @@ def test_what_costs_more_is_estimated_to():
     shapes = ((30, 20), (10, 30))
     network = Network.from_arrays([rng.standard_normal(shape).astype(np.float32) for shape in shapes])
     bounds = compute_bounds(network, "float64", 5, margins="product")
-    least = audit_seconds(bounds, network)
+    least = seconds(bounds, network)
     layers = tuple(replace(layer, iterations=6) for layer in bounds.layers)
-    multipliers = ((Fraction(1),) * 30,)
     dearer = [
         replace(bounds, method=replace(bounds.method, prec=128)),
         replace(bounds, layers=layers),
         replace(bounds, method=replace(bounds.method, margins="chain")),
     ]
-    assert all(audit_seconds(claim, network) > least for claim in dearer)
-    tuned = replace(dearer[2], margins=replace(bounds.margins, multipliers=multipliers))
-    assert audit_seconds(tuned, network) > audit_seconds(dearer[2], network)
+    assert all(seconds(claim, network) > least for claim in dearer)
+    tuned = replace(dearer[2], method=replace(dearer[2].method, effort=5))
+    assert seconds(tuned, network) > seconds(dearer[2], network)
+    assert tuning_seconds(network, 6) > tuning_seconds(network, 5) > 0
     long = Network.from_arrays([rng.standard_normal(shape) * 2.0 ** rng.integers(-500, 0, shape) for shape in shapes])
-    assert audit_seconds(bounds, long) > least
+    assert seconds(bounds, long) > least
     by_factor = replace(bounds, layers=tuple(replace(layer, method="cholesky") for layer in bounds.layers))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Guess, "factor", lambda *_: None)
-        assert audit_seconds(by_factor, network) > audit_seconds(bounds, network)
+        patch.setattr(FloatGram, "factor", lambda *_: None)
+        assert seconds(by_factor, network) > seconds(bounds, network)
 
 
 # -- another model ---------------------------------------------------------------------------------------------------

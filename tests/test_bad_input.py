@@ -390,19 +390,19 @@ BAD_BOUNDS = [
     ("some other JSON", lambda _: '{"a": 1}', ["not a bounds file"]),
     ("not a text", lambda _: "{\0\0\0", ["not a text file"]),
     ("no object", lambda _: "\0\0\0\0", ["not a bounds file"]),
-    ("newer version", lambda text: edited(text, lambda d: d.update(version=6)), ["version 6", "upgrade"]),
-    ("older version", lambda text: edited(text, lambda d: d.update(version=4)), ["version 4", "compute", "anew"]),
+    ("newer version", lambda text: edited(text, lambda d: d.update(version=7)), ["version 7", "upgrade"]),
+    ("older version", lambda text: edited(text, lambda d: d.update(version=5)), ["version 5", "compute", "anew"]),
     ("version 0", lambda text: edited(text, lambda d: d.update(version=0)), ["version 0"]),
     ("version true", lambda text: edited(text, lambda d: d.update(version=True)), ["version"]),
     ("version 1.0", lambda text: edited(text, lambda d: d.update(version=1.0)), ["version"]),
     ("other semantics", lambda text: edited(text, lambda d: d.update(semantics="float32")), ["float32", "real"]),
-    ("key twice", lambda text: text.replace('"version": 5,', '"version": 5, "version": 5,'), ["twice"]),
+    ("key twice", lambda text: text.replace('"version": 6,', '"version": 6, "version": 6,'), ["twice"]),
     ("key twice deep", lambda text: text.replace('"rows": 2,', '"rows": 2, "rows": 2,', 1), ["twice"]),
-    ("NaN", lambda text: text.replace('"version": 5', '"version": NaN'), ["NaN"]),
-    ("Infinity", lambda text: text.replace('"version": 5', '"version": Infinity'), ["Infinity"]),
-    ("number that overflows", lambda text: text.replace('"version": 5', '"version": 1e999999'), ["version"]),
-    ("huge integer", lambda text: text.replace('"version": 5', '"version": ' + "9" * 10**6), ["bounds file"]),
-    ("large integer", lambda text: text.replace('"version": 5', '"version": ' + "9" * 4000), ["version"]),
+    ("NaN", lambda text: text.replace('"version": 6', '"version": NaN'), ["NaN"]),
+    ("Infinity", lambda text: text.replace('"version": 6', '"version": Infinity'), ["Infinity"]),
+    ("number that overflows", lambda text: text.replace('"version": 6', '"version": 1e999999'), ["version"]),
+    ("huge integer", lambda text: text.replace('"version": 6', '"version": ' + "9" * 10**6), ["bounds file"]),
+    ("large integer", lambda text: text.replace('"version": 6', '"version": ' + "9" * 4000), ["version"]),
     ("deep brackets", lambda _: "[" * 10**5 + "]" * 10**5, ["bounds file"]),
     ("deep objects", lambda _: '{"a":' * 10**5, ["bounds file"]),
     ("decimal disagrees", lambda text: edited(text, margin(0, 1, "1*2^0", "1.5")), ["margin 0,1", "disagree"]),
@@ -533,7 +533,7 @@ WRONG_TYPES = {
     ("layers", 0, "upper", "decimal"): [None, [], {}, -1, "x", True, DELETE],
     ("layers", 0, "iterations"): [None, [], {}, -1, "x", True, 0.5, DELETE],
     ("layers", 0, "computed_by"): [None, [], {}, -1, True, DELETE],
-    ("layers", 0, "refused"): [None, {}, -1, "x", True, [1], DELETE],
+    ("layers", 0, "skipped_because"): [None, {}, -1, "x", True, [1], DELETE],
     ("layers", 0, "sigma"): [[], {}, -1, "x", True, DELETE],
     ("layers", 1, "sigma"): [[], {}, -1, "x", True, DELETE],
     ("margins",): [None, [], {}, -1, "x", True, DELETE],
@@ -543,8 +543,10 @@ WRONG_TYPES = {
     ("margins", "decimal"): [None, [], {}, -1, "x", True, DELETE],
     ("margins", "decimal", 1): [None, [], {}, -1, "x", True, "", DELETE],
     ("margins", "computed_by"): [None, [], {}, -1, True, DELETE],
-    ("margins", "refused"): [None, {}, -1, "x", True, [1], DELETE],
-    ("margins", "multipliers"): [None, {}, -1, "x", True, [1], [[]], [["x"]], [["-1", "1"]], [["1"]], DELETE],
+    ("margins", "skipped_because"): [None, {}, -1, "x", True, [1], DELETE],
+    ("witnesses",): [{}, -1, "x", True, [1], {"name": "x"}, {"name": 1, "sha256": "0" * 64}, DELETE],
+    ("witnesses", "name"): [None, "", ".", "..", "/x", "../x", "a/b", "a\0b", "x" * 300, 1, DELETE],
+    ("witnesses", "sha256"): [None, "", "0" * 63, "G" * 64, 1, DELETE],
 }
 
 
@@ -858,7 +860,9 @@ def test_an_unknown_ending_is_refused_before_anything_is_computed(folder, monkey
 
 
 def test_iterations_are_refused_before_anything_is_computed(folder, monkeypatch):
-    monkeypatch.setattr("intervalcert.bounds.norm_bounds.Guess", lambda *_: pytest.fail("it was computed first"))
+    monkeypatch.setattr(
+        "intervalcert.bounds.margin_bounds.search_norm", lambda *_: pytest.fail("it was computed first")
+    )
     folder.refuses("bounds", "model.txt", "--iterations", "41", code=2)
 
 

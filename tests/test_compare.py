@@ -19,8 +19,9 @@ from intervalcert.bounds.margin_bounds import MarginPlan, network_bounds
 from intervalcert.bounds.norm_bounds import Plan
 from intervalcert.execution.streaming import read_outputs
 from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.proof import local as local_proof
 from intervalcert.proof.ellipsoids import Sector
-from intervalcert.verify import local
+from intervalcert.search import local as local_search
 
 SHARED = Path(__file__).resolve().parents[1].parent / "shared"
 
@@ -126,10 +127,10 @@ def test_a_false_local_certificate_is_caught_by_the_attack(short, monkeypatch):
         found = honest(*arguments)
         return Sector(found.middle, np.zeros_like(found.spread))
 
-    honest = local.sector_around
-    monkeypatch.setattr(local, "sector_around", thin)
-    monkeypatch.setattr(local, "holds_sector", lambda *_: True)
-    monkeypatch.setattr(local._Floats, "_largest_ratio", lambda _: np.inf)
+    honest = local_search.sector_around
+    monkeypatch.setattr(local_search, "sector_around", thin)
+    monkeypatch.setattr(local_proof, "holds_sector", lambda *_: True)
+    monkeypatch.setattr(local_search.LocalSearch, "_largest_ratio", lambda _: np.inf)
     assert attack.run(short).violations
 
 

@@ -12,7 +12,8 @@ from strategies import is_positive_semidefinite, minus, product, seeds, transpos
 
 from intervalcert.backends.registry import backend_names, get_backend
 from intervalcert.errors import InconclusiveError, UndecidedError
-from intervalcert.proof.ellipsoids import LoewnerMajorant, Sector, _covers, guess_step, point, prove_below, prove_step
+from intervalcert.proof.ellipsoids import LoewnerMajorant, Sector, _covers, check_majorant, check_step, point
+from intervalcert.search.ellipsoids import guess_majorant, guess_step
 
 EXACT = get_backend("exact")
 NAN, INF = float("nan"), float("inf")
@@ -55,10 +56,10 @@ def guessed(seed, side=4, rank=4, mixed=True, part=None):
     s, sector = drawn_s(rng, side, rank), drawn_sector(rng, side, mixed)
     if not s.any():
         s = np.eye(side) * 2.0**-20
-    lifted = LoewnerMajorant.guess(s)
+    lifted = guess_majorant(s)
     top = float(np.linalg.eigvalsh(lifted.above)[-1])
     relative = sector.spread / (np.abs(sector.middle) + sector.spread + 1e-9) if part is None else np.full(side, part)
-    return s, lifted, guess_step(lifted.above, sector, np.sqrt(np.clip(relative, 0.01, 0.98) / top))
+    return s, lifted, guess_step(lifted.above, sector, np.sqrt(np.clip(relative, 0.01, 0.98) / top)).step
 
 
 # -- the truth, in rationals -------------------------------------------------------------------------------------------
@@ -90,7 +91,7 @@ def escapes(step, s, random, count=25):
 @given(seed=seeds(), side=st.integers(4, 6), rank=st.integers(0, 6), mixed=st.booleans())
 def test_a_proved_step_holds_all_that_it_must(seed, side, rank, mixed):
     s, lifted, step = guessed(seed, side, rank, mixed)
-    prove_step(step, prove_below(point(s, EXACT), lifted, EXACT), EXACT)
+    check_step(step, check_majorant(point(s, EXACT), lifted, EXACT), EXACT)
     assert escapes(step, s, Random(seed)) == []
 
 
@@ -101,7 +102,7 @@ def test_a_step_of_few_neurons_is_proved(side):
     for seed in range(30):
         s, lifted, step = guessed(seed, side, side, mixed=False, part=0.5)
         try:
-            prove_step(step, prove_below(point(s, EXACT), lifted, EXACT), EXACT)
+            check_step(step, check_majorant(point(s, EXACT), lifted, EXACT), EXACT)
         except UndecidedError:
             unproved.append(seed)
             continue
@@ -115,8 +116,9 @@ def test_the_step_holds_whatever_v_is(seed):
     """Not only the closed form: any part of what keeps K positive definite, another for each neuron."""
     rng = np.random.default_rng(seed)
     s, lifted, step = guessed(seed, part=0.9)
-    other = guess_step(lifted.above, step.sector, np.where(step.v > 0, step.v, 0.5) * rng.uniform(0.05, 1, step.side))
-    prove_step(other, prove_below(point(s, EXACT), lifted, EXACT), EXACT)
+    v = np.where(step.v > 0, step.v, 0.5) * rng.uniform(0.05, 1, step.side)
+    other = guess_step(lifted.above, step.sector, v).step
+    check_step(other, check_majorant(point(s, EXACT), lifted, EXACT), EXACT)
     assert escapes(other, s, Random(seed)) == []
 
 
@@ -130,9 +132,9 @@ def test_a_smaller_ellipsoid_is_convicted():
 
 
 def test_a_sector_that_is_narrower_than_the_activation_is_convicted():
-    s, _, step = guessed(3, mixed=False, part=0.5)
+    s, lifted, _ = guessed(3, mixed=False, part=0.5)
     sector = Sector(np.full(4, 0.5), np.full(4, 0.5))
-    narrow = guess_step(step.s, Sector(sector.middle, sector.spread / 16), np.full(4, 0.05))
+    narrow = guess_step(lifted.above, Sector(sector.middle, sector.spread / 16), np.full(4, 0.05)).step
     assert escapes(replace(narrow, sector=sector), s, Random(3), 60)
 
 
@@ -142,11 +144,11 @@ def test_the_closed_form_is_never_worse_than_the_product(seed, sector):
     """||P'|| <= (|m| + ρ)²·||S||, up to the room that guesses leave."""
     rng = np.random.default_rng(seed)
     s = drawn_s(rng, 4, 4) + np.eye(4) / 8
-    lifted = LoewnerMajorant.guess(s)
+    lifted = guess_majorant(s)
     top = float(np.linalg.eigvalsh(lifted.above)[-1]) * (1 + 2.0**-40)
     middle, spread = (sector[0] + sector[1]) / 2, (sector[1] - sector[0]) / 2
     v = np.sqrt(spread / (abs(middle) + spread) / top) if spread else 0.0
-    step = guess_step(lifted.above, Sector(np.full(4, middle), np.full(4, spread)), np.full(4, v))
+    step = guess_step(lifted.above, Sector(np.full(4, middle), np.full(4, spread)), np.full(4, v)).step
     most = (abs(middle) + spread) ** 2 * top * (1 + 2.0**-20)  # v has 20 bits
     room = minus(rational(np.eye(4) * most), rational(step.after))
     assert is_positive_semidefinite(room)
@@ -176,9 +178,9 @@ def test_what_an_interval_proves_is_proved_exactly(seed, scale):
 
 def _proves(s, lifted, step, backend):
     try:
-        above = prove_below(point(s, backend), lifted, backend)
+        above = check_majorant(point(s, backend), lifted, backend)
         if step is not None:
-            prove_step(step, above, backend)
+            check_step(step, above, backend)
     except UndecidedError:
         return False
     return True
@@ -251,7 +253,7 @@ WRONG_STEPS = {
 def good():
     s, lifted, step = guessed(7, mixed=False)
     assert (step.sector.spread > 0).all()
-    return s, lifted, guess_step(lifted.above, Sector(np.full(4, 0.5), np.full(4, 0.5)), np.full(4, step.v[0]))
+    return s, lifted, guess_step(lifted.above, Sector(np.full(4, 0.5), np.full(4, 0.5)), np.full(4, step.v[0])).step
 
 
 def test_the_good_guess_is_proved(good, backend_name):
@@ -278,9 +280,9 @@ def test_what_is_no_number_proves_nothing(good, backend_name, what, number):
     else:
         place = (1,) * getattr(step, what).ndim
         step = replace(step, **{what: touched(getattr(step, what), place, lambda _: number)})
-    above = prove_below(point(s, backend), lifted, backend)
+    above = check_majorant(point(s, backend), lifted, backend)
     with pytest.raises(NOTHING_PROVED):
-        prove_step(step, above, backend)
+        check_step(step, above, backend)
 
 
 WRONG_LIFTS = {
@@ -307,7 +309,7 @@ def test_a_wrong_bound_from_above_is_not_proved(good, backend_name, wrong):
     s, lifted, _ = good
     backend = get_backend(backend_name)
     with pytest.raises(UndecidedError):
-        prove_below(point(s + 2.0**-50 * np.eye(4), backend), WRONG_LIFTS[wrong](lifted), backend)
+        check_majorant(point(s + 2.0**-50 * np.eye(4), backend), WRONG_LIFTS[wrong](lifted), backend)
 
 
 @pytest.mark.parametrize("number", [NAN, INF, -INF])
@@ -317,14 +319,14 @@ def test_a_bound_that_is_no_number_is_not_proved(good, backend_name, what, numbe
     backend = get_backend(backend_name)
     broken = number if what == "lift" else touched(getattr(lifted, what), (1, 1), lambda _: number)
     with pytest.raises(NOTHING_PROVED):
-        prove_below(point(s, backend), replace(lifted, **{what: broken}), backend)
+        check_majorant(point(s, backend), replace(lifted, **{what: broken}), backend)
 
 
 def test_what_is_below_is_a_larger_matrix():
     """S' - S is positive semidefinite, exactly."""
     for seed in range(10):
         s, lifted, _ = guessed(seed)
-        prove_below(point(s, EXACT), lifted, EXACT)
+        check_majorant(point(s, EXACT), lifted, EXACT)
         assert is_positive_semidefinite(minus(rational(lifted.above), rational(s)))
 
 

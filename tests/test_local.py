@@ -25,8 +25,12 @@ from intervalcert.execution import processes as workers
 from intervalcert.execution.streaming import summarise
 from intervalcert.model.evaluation import PointEvaluator
 from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.proof import local as proof_module
 from intervalcert.proof.ellipsoids import Sector
+from intervalcert.proof.local import LocalChecker, LocalWitness
 from intervalcert.report.text import summary_table
+from intervalcert.search import local as search_module
+from intervalcert.search.ellipsoids import guess_step
 from intervalcert.verify import local as module
 from intervalcert.verify.local import LocalVerifier
 from intervalcert.verify.number_table import Epsilons, NumberTable
@@ -363,42 +367,51 @@ def test_the_controls_are_sound_without_a_fault():
 @pytest.mark.parametrize("part", [0.0, 0.3, 0.6, 0.8])
 def test_sectors_too_narrow_are_caught(monkeypatch, part):
     """Spreads taken for a part of what they are, and believed."""
-    right = module.sector_around
+    right = search_module.sector_around
 
     def narrow(*argv):
         sector = right(*argv)
         return Sector(sector.middle, sector.spread * part)
 
-    monkeypatch.setattr(module, "sector_around", narrow)
-    monkeypatch.setattr(module, "holds_sector", lambda *_: True)
+    monkeypatch.setattr(search_module, "sector_around", narrow)
+    monkeypatch.setattr(proof_module, "holds_sector", lambda *_: True)
     assert caught() > 0
 
 
 def test_reaches_too_small_are_caught(monkeypatch):
     """Sectors of half the reach: neurons that switch are taken for ones that cannot."""
-    right, proved = module.sector_around, module.holds_sector
-    monkeypatch.setattr(module, "sector_around", lambda f, low, high, reach, *c: right(f, low, high, reach / 2, *c))
-    monkeypatch.setattr(module, "holds_sector", lambda f, low, high, reach, *s: proved(f, low, high, reach / 2, *s))
+    right, proved = search_module.sector_around, proof_module.holds_sector
+    monkeypatch.setattr(
+        search_module, "sector_around", lambda f, low, high, reach, *c: right(f, low, high, reach / 2, *c)
+    )
+    monkeypatch.setattr(
+        proof_module, "holds_sector", lambda f, low, high, reach, *s: proved(f, low, high, reach / 2, *s)
+    )
     assert caught() > 0
 
 
 def test_an_ellipsoid_too_small_is_caught(monkeypatch):
     """P' half of what was proved."""
-    right = module.guess_step
-    monkeypatch.setattr(module, "guess_step", lambda *argv: (lambda s: replace(s, after=s.after / 2))(right(*argv)))
-    monkeypatch.setattr(module, "prove_step", lambda *_: None)
+    right = search_module.guess_step
+
+    def halved(*argv):
+        found = right(*argv)
+        return replace(found, step=replace(found.step, after=found.step.after / 2))
+
+    monkeypatch.setattr(search_module, "guess_step", halved)
+    monkeypatch.setattr(proof_module, "check_step", lambda *_: None)
     assert caught() > 0
 
 
 def test_a_layer_without_its_activation_is_caught(monkeypatch):
     """Every neuron taken for one that stays where it is: the chain of an affine network."""
-    right = module.sector_around
+    right = search_module.sector_around
 
     def stays(function, low, high, reach, *least):
         return right(function, low, high, reach * 0, *least)
 
-    monkeypatch.setattr(module, "sector_around", stays)
-    monkeypatch.setattr(module, "holds_sector", lambda *_: True)
+    monkeypatch.setattr(search_module, "sector_around", stays)
+    monkeypatch.setattr(proof_module, "holds_sector", lambda *_: True)
     assert caught() > 0
 
 
@@ -413,11 +426,12 @@ def column(x):
 
 
 def guessed(network, x, eps, effort=5):
-    """The promise of a guess, its chains, and the winner."""
+    """The estimated ratio of a guess, its chains, and the winner."""
     certifier = LocalVerifier(network, norms_of(network), (get_backend("exact"),))
     ends, _ = enclosed(network, x, 0)
-    floats = module._Floats(network, certifier._near, certifier._first, ends, eps)
-    return (*floats.search(effort), floats.winner)
+    search = search_module.LocalSearch(network, certifier._near, certifier._first, ends, eps)
+    ratio, witness = search.search(effort)
+    return ratio, () if witness is None else witness.chains, search.winner
 
 
 def enclosed(network, x, winner):
@@ -443,17 +457,24 @@ def prover(network, name):
     """Made once for a network, which its content identifies."""
     key = network.sources, name
     if key not in _PROVERS:
-        _PROVERS[key] = module._Prover(network, get_backend(name))
+        _PROVERS[key] = LocalChecker(network, get_backend(name))
     return _PROVERS[key]
 
 
 def proves(network, chains, x, eps, winner, name):
     """Whether a number system proves the guess; one that cannot tell proves nothing."""
+    ends, leads = enclosed(network, x, winner)
+    return proved(prover(network, name), chains, ends, leads, eps, winner)
+
+
+def proved(checker, chains, ends, leads, eps, winner, *margin_deductions):
+    witness = LocalWitness(winner, tuple(map(tuple, chains)))
     try:
-        ends, leads = enclosed(network, x, winner)
-        return prover(network, name).proves(chains, ends[:-1], leads, eps, winner)
+        claim = checker.check(witness, ends[:-1], leads, eps, *margin_deductions)
     except InconclusiveError:
         return False
+    assert (claim.winner, claim.eps) == (winner, eps)
+    return True
 
 
 @pytest.fixture(scope="module")
@@ -474,12 +495,12 @@ def test_the_good_guess_is_proved(chains, name):
 
 
 @pytest.mark.parametrize("name", ["float64", "arb", "exact"])
-def test_debts_are_taken_off_the_lead(chains, name):
+def test_deductions_are_taken_off_the_lead(chains, name):
     """A lead that is owed is none; and what is no number is no debt."""
     made, classes = prover(GOOD, name), GOOD.outputs - 1
     ends, leads = enclosed(GOOD, AT, 1)
     for debt, expected in ((0.0, True), (1e-12, True), (1e3, False), (-1.0, False), (np.nan, False), (np.inf, False)):
-        assert made.proves(chains, ends[:-1], leads, EPS, 1, np.full(classes, debt)) is expected, debt
+        assert proved(made, chains, ends, leads, EPS, 1, np.full(classes, debt)) is expected, debt
 
 
 def in_step(**changed):
@@ -507,7 +528,7 @@ def without_one(link):
     block = np.ix_(rest, rest)
     sector = Sector(link.step.sector.middle[rest], link.step.sector.spread[rest])
     lifted = replace(link.s, near=link.s.near[block], above=link.s.above[block])
-    step = module.guess_step(lifted.above, sector, link.step.v[rest])
+    step = guess_step(lifted.above, sector, link.step.v[rest]).step
     return replace(link, kept=link.kept[rest], s=lifted, step=step)
 
 
@@ -545,7 +566,7 @@ SPOILT = {
     "step of another sector": in_step(sector=lambda s: Sector(s.sector.middle, s.sector.spread / 2)),
     "step of another middle": in_step(sector=lambda s: Sector(s.sector.middle / 2, s.sector.spread)),
     "neuron left out": without_one,
-    "all neurons left out": lambda link: module._still(link.reach, link.sector),
+    "all neurons left out": lambda link: search_module._still(link.reach, link.sector)[0],
     "S' below S": in_lifted(near=lambda s: s.near * 0.9, above=lambda s: s.above * 0.9),
     "S' not raised": in_lifted(above=lambda s: s.near),
     "S' not raised enough": in_lifted(above=lambda s: s.near + 0.5 * (s.above - s.near)),
@@ -600,6 +621,7 @@ def test_other_ways_to_be_wrong(chains, name):
     wrong = [
         ([first[:1]], AT, EPS, 1),  # ends too early
         ([[]], AT, EPS, 1),
+        ([], AT, EPS, 1),
         ([first, second[:1]], AT, EPS, 1),
         ([second], AT, EPS, 1),  # reaches of a chain that is not there
         (chains, AT, EPS, 0),  # another winner
@@ -624,7 +646,7 @@ def test_a_promising_guess_is_proved_however_small_the_layer(side):
             if 0 < radius < 1e9:
                 eps = Fraction(radius * 1.25)
                 estimated_ratio, guess, winner = guessed(network, x, eps)
-                if estimated_ratio >= module._WORTH_PROVING:
+                if estimated_ratio >= search_module._WORTH_PROVING:
                     promising += 1
                     proved += proves(network, guess, x, eps, winner, "exact")
     assert promising > 3
@@ -743,7 +765,7 @@ def broken(*_):
 
 
 def test_a_fault_in_an_attempt_is_raised_in_tests(monkeypatch):
-    monkeypatch.setattr(module, "sector_around", broken)
+    monkeypatch.setattr(search_module, "sector_around", broken)
     with pytest.raises(OverflowError):
         certify_inputs(GOOD, [AT], EPS, local=True)
 
@@ -756,7 +778,7 @@ def test_a_fault_in_an_attempt_is_counted_elsewhere(monkeypatch):
     assert whole.locally.tolist() == [True, False]
     assert whole.proved_by.tolist() == ["float64", "float64"]
     assert not whole.fault.any()
-    monkeypatch.setattr(module, "sector_around", broken)
+    monkeypatch.setattr(search_module, "sector_around", broken)
     found = certify_inputs(GOOD, [AT, [1000.5, 1000]], EPS, local=True)
     assert found.certified.tolist() == [False, True]
     assert found.fault.tolist() == ["OverflowError: Python int too large to convert to C long", ""]
@@ -765,7 +787,7 @@ def test_a_fault_in_an_attempt_is_counted_elsewhere(monkeypatch):
 def test_faults_and_number_systems_are_summed_up(monkeypatch):
     monkeypatch.delenv(module.RAISE_FAULTS)
     some = [certify_inputs(GOOD, [AT, [1000.5, 1000]], EPS, local=True)]
-    monkeypatch.setattr(module, "sector_around", broken)
+    monkeypatch.setattr(search_module, "sector_around", broken)
     some += [certify_inputs(GOOD, [AT, [1000.5, 1000]], EPS, local=True)] * 2
     first, second = summarise(some[0], None), summarise(some[1], None)
     assert (first.proved_by, first.faults) == ({"float64": 2}, {})

@@ -8,6 +8,7 @@ plausible mistakes makes one of these checks fail on an example.
 from fractions import Fraction
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -28,13 +29,13 @@ from intervalcert.backends.escalation import is_sharp
 from intervalcert.backends.exact import ExactBackend, ExactMatrix, ExactScalar
 from intervalcert.backends.generic import GenericMatrix
 from intervalcert.backends.registry import backend_names, get_backend, precision_ladder
-from intervalcert.bounds import norm_bounds as layerwise
 from intervalcert.bounds.norm_bounds import LayerBound, Plan, layer_bound
 from intervalcert.errors import SoundnessError, UndecidedError, UsageError
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import sqrt_lower, sqrt_upper
+from intervalcert.proof import layer_norms
 from intervalcert.proof.norms import AUTO_GAIN, MAX_ITERATIONS, frobenius_upper, norm_lower, norm_upper
-from intervalcert.search.factors import Guess
+from intervalcert.search.factors import FloatGram
 
 EXACT = get_backend("exact", 64)
 BITS = st.integers(1, 130)
@@ -246,7 +247,11 @@ def test_each_step_is_reported():
 def test_the_lower_bound_is_below_the_norm_and_near_it(backend_name, known):
     weights, norm_squared, _ = KNOWN[known]
     backend = get_backend(backend_name, 64)
-    found = norm_lower(backend.matrix(weights), backend.matrix(Guess(weights).direction()), backend)
+    found = norm_lower(
+        backend.matrix(weights),
+        backend.matrix(RationalMatrix.from_floats(FloatGram(weights).direction()[:, None])),
+        backend,
+    )
     assert found**2 <= norm_squared, explain(known, found=found)
     assert found**2 >= norm_squared * (1 - Fraction(1, 2**30)), explain(known, found=found)
 
@@ -268,9 +273,10 @@ def test_any_direction_gives_a_lower_bound(backend_name, weights, direction):
 @settings(max_examples=40)
 @given(weights=rational_matrices())
 def test_the_guessed_direction_is_never_zero(weights):
-    direction = Guess(weights).direction()
-    assert direction.shape == (weights.shape[1], 1)
-    assert direction.numerators.any()
+    direction = FloatGram(weights).direction()
+    assert direction.shape == (weights.shape[1],)
+    assert direction.any()
+    assert (direction == np.rint(direction)).all()
 
 
 # -- both, for a layer -----------------------------------------------------------------------------------------------
@@ -330,7 +336,7 @@ def test_the_alarm_goes_off_when_the_upper_bound_is_wrong(monkeypatch):
         upper, steps = norm_upper(*arguments)
         return upper * EXACT.scalar(Fraction(9, 10)), steps
 
-    monkeypatch.setattr(layerwise, "norm_upper", too_small)
+    monkeypatch.setattr(layer_norms, "norm_upper", too_small)
     with pytest.raises(SoundnessError):
         layer_bound(matrix_of([[3, 1], [1, 5]]), (EXACT,), Plan("gram", 11))
 

@@ -9,19 +9,23 @@ from fractions import Fraction
 from typing import Any
 
 from intervalcert.backends.protocol import Backend
-from intervalcert.bounds.costs import exact_seconds, usual_seconds
-from intervalcert.bounds.margin_bounds import MarginPlan, Margins, network_bounds
-from intervalcert.bounds.norm_bounds import LayerBound, Plan
+from intervalcert.bounds.costs import exact_seconds, tuning_seconds, usual_seconds
+from intervalcert.bounds.margin_bounds import Margins, check_size, margins_by
+from intervalcert.bounds.norm_bounds import LayerBound, prove_norm
 from intervalcert.bounds.results import Bounds
-from intervalcert.errors import InputError
+from intervalcert.errors import InconclusiveError, InputError
 from intervalcert.model.network import Network
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.proof.layer_norms import NormWitness
+from intervalcert.proof.witnesses import Witnesses
+from intervalcert.search.chain import search_chains
+from intervalcert.search.factors import search_norm
 
 __all__ = [
     "LEAST_BUDGET",
     "AuditReport",
     "AuditedClaim",
     "audit_bounds",
-    "audit_seconds",
     "check_same_model",
     "seconds_text",
 ]
@@ -32,11 +36,14 @@ LEAST_BUDGET = 60.0
 
 @dataclass(frozen=True)
 class AuditedClaim:
-    """One claimed bound beside what exact arithmetic gives; confirmed if the claim is on the safe side of it."""
+    """One claimed bound beside what exact arithmetic gives; confirmed if the claim is on the safe side of it.
+
+    exact: None if nothing was proved.
+    """
 
     what: str
     claimed: Fraction
-    exact: Fraction
+    exact: Fraction | None
     confirmed: bool
 
     def __repr__(self) -> str:
@@ -45,7 +52,10 @@ class AuditedClaim:
 
 @dataclass(frozen=True)
 class AuditReport:
+    """recomputed: there were no witnesses to be checked, so that others were searched for."""
+
     claims: tuple[AuditedClaim, ...]
+    recomputed: bool = False
 
     def __repr__(self) -> str:
         return f"<AuditReport: {len(self.claims) - len(self.unconfirmed)} of {len(self.claims)} claims confirmed>"
@@ -100,12 +110,6 @@ def check_same_model(bounds: Bounds, network: Network) -> None:
         )
 
 
-def audit_seconds(bounds: Bounds, network: Network) -> float:
-    """About how long `audit_bounds` takes with exact rationals; see `costs`. Requires: the bounds are of this model."""
-    chains = 0 if bounds.method.margins == "product" else 1 + bool(bounds.margins.multipliers)
-    return exact_seconds(network, bounds.layers, bounds.method.prec, chains)
-
-
 def seconds_text(seconds: float) -> str:
     """For people."""
     if seconds < 120:
@@ -117,62 +121,117 @@ def audit_bounds(
     bounds: Bounds,
     network: Network,
     reference: Backend[Any],
+    witnesses: Witnesses | None = None,
     on_step: Callable[[int], None] = lambda _: None,
     budget: float | None = None,
     on_estimate: Callable[[float], None] = lambda _: None,
 ) -> AuditReport:
-    """Recomputes every bound on the reference backend, by the method and with the iterations that each layer claims.
+    """Checks the witnesses of every bound on the reference backend; without any, others are searched for.
 
     Raises: InputError if the bounds are of another model, or if that is estimated to take more seconds than `budget`;
     by default `LEAST_BUDGET`, or twice what default bounds of the model take if that is more.
 
     A claimed upper bound is confirmed if the exact one is no larger; a claimed lower bound if the exact one is no
-    smaller. By the law of `protocol` an honest file is always confirmed.
+    smaller. By the law of `protocol` an honest file is always confirmed by its witnesses. (Others, found on another
+    machine, may show a bound that differs in its last digits.)
     """
     check_same_model(bounds, network)
-    seconds = audit_seconds(bounds, network)
     most = max(LEAST_BUDGET, 2 * usual_seconds(network)) if budget is None else budget
+    recomputed = witnesses is None
+    if witnesses is None:
+        _check_budget(bounds, tuning_seconds(network, bounds.method.effort), most)
+        witnesses = _searched(bounds, network)
+    seconds = exact_seconds(network, witnesses, bounds.method.prec)
+    _check_budget(bounds, seconds, most)
+    on_estimate(seconds)
+    layers = _proved_layers(network, witnesses, reference, on_step)
+    margins = _proved_margins(bounds, network, layers, witnesses, reference)
+    claims: list[AuditedClaim] = []
+    for index, (said, found) in enumerate(zip(bounds.layers, layers, strict=True)):
+        upper, lower = (None, None) if found is None else (found.upper, found.lower)
+        confirmed = upper is not None and upper <= said.upper
+        claims.append(AuditedClaim(f"layer {index}, upper", said.upper, upper, confirmed))
+        confirmed = lower is not None and said.lower <= lower
+        claims.append(AuditedClaim(f"layer {index}, lower", said.lower, lower, confirmed))
+    claims += _sigma_claims(bounds.margins, margins)
+    claims += _margin_claims(bounds.margins, margins)
+    return AuditReport(tuple(claims), recomputed)
+
+
+def _check_budget(bounds: Bounds, seconds: float, most: float) -> None:
     if not seconds <= most:
         raise InputError(
             f"checking the bounds takes about {seconds_text(seconds)}, with their {bounds.method.prec} bits and up to "
             f"{max(layer.iterations for layer in bounds.layers)} iterations; the budget is {seconds_text(most)}: "
             f"give it a larger one (--budget {math.ceil(2 * seconds)}), or compute the bounds anew with the defaults"
         )
-    on_estimate(seconds)
-    plans = [_plan(layer) for layer in bounds.layers]
-    margins = MarginPlan(bounds.method.margins, multipliers=bounds.margins.multipliers, slack=Fraction(0))
-    exact = network_bounds(network, (reference,), plans, on_step, margins=margins)
-    claims: list[AuditedClaim] = []
-    for index, (said, found) in enumerate(zip(bounds.layers, exact.layers, strict=True)):
-        claims.append(AuditedClaim(f"layer {index}, upper", said.upper, found.upper, found.upper <= said.upper))
-        claims.append(AuditedClaim(f"layer {index}, lower", said.lower, found.lower, said.lower <= found.lower))
-    claims += _sigma_claims(bounds.margins, exact.margins)
-    claims += _margin_claims(bounds.margins.matrix, exact.margins.matrix)
-    return AuditReport(tuple(claims))
 
 
-def _plan(said: LayerBound) -> Plan:
-    """How a claim is checked. What Cholesky gave rests on floats that differ from machine to machine: so not the same
-    bound is computed again, but the claimed one is proved.
-    """
-    if said.method == "cholesky":
-        return Plan("cholesky", claimed=said.upper)
-    return Plan("gram", said.iterations)
+def _searched(bounds: Bounds, network: Network) -> Witnesses:
+    """Witnesses by the methods that the bounds claim."""
+    norms = tuple(
+        search_norm(layer.weights, "cholesky", "auto")
+        if said.method == "cholesky"
+        else search_norm(layer.weights, "gram", said.iterations)
+        for layer, said in zip(network.layers, bounds.layers, strict=True)
+    )
+    chained = bounds.method.margins != "product" and len(network.layers) > 1
+    return Witnesses(norms, search_chains(network, bounds.method.effort) if chained else ())
 
 
-def _sigma_claims(said: Margins, found: Margins) -> list[AuditedClaim]:
+def _proved_layers(
+    network: Network, witnesses: Witnesses, reference: Backend[Any], on_step: Callable[[int], None]
+) -> list[LayerBound | None]:
+    """None where a witness proves nothing. A matrix of several layers is checked once, if its witness is one."""
+    if len(witnesses.norms) != len(network.layers):
+        raise InputError(f"the witnesses are of {len(witnesses.norms)} layers; the model has {len(network.layers)}")
+    known: dict[tuple[int, int], LayerBound | None] = {}
+    found = []
+    for index, (layer, witness) in enumerate(zip(network.layers, witnesses.norms, strict=True)):
+        key = id(layer.weights), id(witness)
+        if key not in known:
+            known[key] = _proved_norm(layer.weights, witness, reference)
+        on_step(index)
+        found.append(known[key])
+    return found
+
+
+def _proved_norm(weights: RationalMatrix, witness: NormWitness, reference: Backend[Any]) -> LayerBound | None:
+    try:
+        return prove_norm(weights, witness, (reference,))
+    except InconclusiveError:
+        return None
+
+
+def _proved_margins(
+    bounds: Bounds,
+    network: Network,
+    layers: Sequence[LayerBound | None],
+    witnesses: Witnesses,
+    reference: Backend[Any],
+) -> Margins | None:
+    known = [layer for layer in layers if layer is not None]
+    if len(known) < len(layers):
+        return None
+    check_size(network, known)
+    return margins_by(bounds.method.margins, network, known, witnesses.chains, (reference,))
+
+
+def _sigma_claims(said: Margins, found: Margins | None) -> list[AuditedClaim]:
     """A file may leave them out. What it says must be found: a sigma without a chain is confirmed by nothing."""
-    if said.sigmas and not found.sigmas:
-        raise InputError("the bounds claim a sigma of each hidden layer, but floats guess no chain here to confirm it")
+    sigmas: list[Fraction | None] = [None] * len(said.sigmas)
+    if found is not None and len(found.sigmas) == len(said.sigmas):
+        sigmas = list(found.sigmas)
     return [
-        AuditedClaim(f"layer {index}, sigma", claimed, exact, exact <= claimed)
-        for index, (claimed, exact) in enumerate(zip(said.sigmas, found.sigmas, strict=False))
+        AuditedClaim(f"layer {index}, sigma", claimed, exact, exact is not None and exact <= claimed)
+        for index, (claimed, exact) in enumerate(zip(said.sigmas, sigmas, strict=True))
     ]
 
 
-def _margin_claims(said: Sequence[Sequence[Fraction]], found: Sequence[Sequence[Fraction]]) -> list[AuditedClaim]:
-    return [
-        AuditedClaim(f"margin {i},{j}", said[i][j], found[i][j], found[i][j] <= said[i][j])
-        for j in range(len(said))
-        for i in range(j)
-    ]
+def _margin_claims(said: Margins, found: Margins | None) -> list[AuditedClaim]:
+    claims = []
+    for j in range(len(said.matrix)):
+        for i in range(j):
+            claimed, exact = said.matrix[i][j], None if found is None else found.matrix[i][j]
+            claims.append(AuditedClaim(f"margin {i},{j}", claimed, exact, exact is not None and exact <= claimed))
+    return claims

@@ -8,15 +8,14 @@ tell seconds from hours.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-from intervalcert.bounds.norm_bounds import LayerBound
 from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.proof.layer_norms import NormWitness
 from intervalcert.proof.norms import MAX_ITERATIONS
-from intervalcert.search.factors import Guess
+from intervalcert.proof.witnesses import Witnesses
 
-__all__ = ["exact_seconds", "usual_seconds"]
+__all__ = ["exact_seconds", "tuning_seconds", "usual_seconds"]
 
 _LIMB, _MOST_LIMBS = 22, 40
 """As in `backends.integers`: so many bits are multiplied at once, and numbers of more limbs by Python itself."""
@@ -36,19 +35,22 @@ _PAIR = 2.5e-5
 _LAYER, _STEP = 4e-3, 3e-4
 """Seconds that a layer, and a step of Gram iteration, take at least."""
 
+_ROUND, _SEARCHED = 1e-3, 2e-8
+"""Seconds that a layer takes in a round of tuning: at least, and for each of side³."""
+
 _GUESSED = 64
 """Bits of what floats guess, with room."""
 
 _USUAL_PREC = 64
 
 
-def exact_seconds(network: Network, layers: Sequence[LayerBound], prec: int, chains: int) -> float:
-    """The time that exact rationals take for these bounds: each layer by its method, `chains` chains, all pairs."""
+def exact_seconds(network: Network, witnesses: Witnesses, prec: int) -> float:
+    """The time that exact rationals take to check these witnesses, and for all pairs of classes."""
     norms = sum(
-        _norm(layer.weights, _steps(layer.weights, said), prec)
-        for layer, said in zip(network.layers, layers, strict=True)
+        _norm(layer.weights, _steps(witness), prec)
+        for layer, witness in zip(network.layers, witnesses.norms, strict=False)
     )
-    return norms + _margins(network, prec, chains)
+    return norms + _margins(network, prec, len(witnesses.chains))
 
 
 def usual_seconds(network: Network) -> float:
@@ -56,11 +58,16 @@ def usual_seconds(network: Network) -> float:
     return sum(_norm(layer.weights, 0, _USUAL_PREC) for layer in network.layers) + _margins(network, _USUAL_PREC, 1)
 
 
-def _steps(weights: RationalMatrix, said: LayerBound) -> int:
-    """The most steps of Gram iteration. They also stand in for a factor, where floats find none."""
-    if said.method == "gram":
-        return said.iterations
-    return 0 if Guess(weights).factor() is not None else MAX_ITERATIONS
+def tuning_seconds(network: Network, rounds: int) -> float:
+    """The time that floats take to tune a chain in so many rounds."""
+    return rounds * sum(_ROUND + _SEARCHED * max(layer.weights.shape) ** 3 for layer in network.layers[:-1])
+
+
+def _steps(witness: NormWitness) -> int:
+    """The most steps of Gram iteration."""
+    if witness.steps is None:
+        return 0
+    return MAX_ITERATIONS if witness.steps == "auto" else witness.steps
 
 
 def _norm(weights: RationalMatrix, steps: int, prec: int) -> float:

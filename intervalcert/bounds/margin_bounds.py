@@ -7,46 +7,50 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, reduce
 from operator import mul
 from typing import Any, Literal, get_args
 
-import numpy as np
-
 from intervalcert.backends.escalation import SHARP_BITS, Escalated, describe, escalate
 from intervalcert.backends.protocol import Backend, Floats, Scalar, Vector
-from intervalcert.bounds.norm_bounds import LayerBound, Plan, layer_bound
+from intervalcert.bounds.norm_bounds import LayerBound, Plan, prove_norm, what_proved
 from intervalcert.errors import InconclusiveError, InputError, UsageError
 from intervalcert.model.network import Network
 from intervalcert.numbers.pairs import PairMatrix, floats_above
 from intervalcert.numbers.parsing import MAX_BINARY_EXPONENT
 from intervalcert.numbers.rounding import round_up
 from intervalcert.numbers.text import decimal_upper
-from intervalcert.search.chain import Multipliers, chain_bounds, distances_squared, guess_chain, tuned_multipliers
+from intervalcert.proof.chain import ChainWitness, check_chain, distances_squared
+from intervalcert.proof.layer_norms import NormWitness
+from intervalcert.proof.witnesses import Witnesses, size_of
+from intervalcert.search.chain import search_chains
+from intervalcert.search.factors import search_norm
 
 __all__ = [
     "MARGIN_METHODS",
     "MAX_EFFORT",
+    "MAX_WITNESS_BYTES",
     "MarginMethod",
     "MarginPlan",
     "Margins",
     "NetworkBounds",
+    "chain_margins",
+    "check_size",
     "layer_bounds",
+    "margins_by",
     "network_bounds",
     "product_margins",
 ]
 
-
 MarginMethod = Literal["product", "chain", "best"]
 MARGIN_METHODS: tuple[MarginMethod, ...] = get_args(MarginMethod)
 
-CHAIN_SLACK = Fraction(1, 2**40)
-"""What a chain gives is published this part above what was found. It rests on matrices guessed in floats, which differ
-from machine to machine by some 1e-14: with the slack, an audit elsewhere confirms it."""
-
 MAX_EFFORT = 1000
+
+MAX_WITNESS_BYTES = 2**26
+"""Witnesses that take more are not kept: 64 MiB hold those of ten layers of 384 neurons."""
 
 NO_CHAIN = "chain: floats find none that is proved (a layer of zeros, or sizes beyond them): the product stands"
 
@@ -57,14 +61,10 @@ class MarginPlan:
 
     method: the product of norms; the chain; or best, the smaller of both for each pair of classes.
     effort: rounds of tuning the multipliers of the chain, in floats; the chain with the closed form is kept beside it.
-    multipliers: in the place of tuned ones (for audits of what they gave).
-    slack: see `CHAIN_SLACK`.
     """
 
     method: MarginMethod = "best"
     effort: int = 0
-    multipliers: tuple[tuple[Fraction, ...], ...] = ()
-    slack: Fraction = CHAIN_SLACK
 
     def __post_init__(self) -> None:
         if self.method not in MARGIN_METHODS:
@@ -81,14 +81,12 @@ class Margins:
 
     matrix: exact, `matrix[i][j]`; a `PairMatrix` from whoever computes or reads one.
     sigmas: bounds of ||S_l|| for the hidden layers, by the chain in its closed form; none without a chain.
-    multipliers: those of the tuned chain, where there is one.
     """
 
     matrix: Sequence[Sequence[Fraction]]
     computed_by: str
     skipped_because: tuple[str, ...] = ()
     sigmas: tuple[Fraction, ...] = ()
-    multipliers: tuple[tuple[Fraction, ...], ...] = ()
 
     def __repr__(self) -> str:
         most = float(self.floats_upper.max())
@@ -103,10 +101,14 @@ class Margins:
 
 @dataclass(frozen=True)
 class NetworkBounds:
-    """What the first stage gives: a bound of each layer, and from them the margins."""
+    """What the first stage gives: a bound of each layer, from them the margins, and what proves all of it.
+
+    witnesses: None if they take more than `MAX_WITNESS_BYTES`.
+    """
 
     layers: tuple[LayerBound, ...]
     margins: Margins
+    witnesses: Witnesses | None = field(default=None, compare=False, repr=False)
 
 
 def layer_bounds(
@@ -116,17 +118,32 @@ def layer_bounds(
     on_step: Callable[[int], None] = lambda _: None,
 ) -> tuple[LayerBound, ...]:
     """A bound of every layer's operator norm; there is one plan per layer. A matrix of several layers counts once."""
-    known: dict[tuple[int, Plan], LayerBound] = {}
+    return tuple(bound for bound, _ in _proved_norms(network, ladder, plans, on_step))
+
+
+def _proved_norms(
+    network: Network,
+    ladder: Sequence[Backend[Any]],
+    plans: Sequence[Plan],
+    on_step: Callable[[int], None],
+) -> list[tuple[LayerBound, NormWitness | None]]:
+    """Each with its witness; none from where on they take too much memory."""
+    known: dict[tuple[int, Plan], tuple[LayerBound, NormWitness | None]] = {}
+    room = MAX_WITNESS_BYTES
     for index, (layer, plan) in enumerate(zip(network.layers, plans, strict=True)):
-        if (id(layer.weights), plan) in known:
+        key = id(layer.weights), plan
+        if key in known:
             on_step(index)
-        else:
-            bound = layer_bound(layer.weights, ladder, plan, lambda index=index: on_step(index))  # type: ignore[misc]
-            known[id(layer.weights), plan] = bound
-    return tuple(known[id(layer.weights), plan] for layer, plan in zip(network.layers, plans, strict=True))
+            continue
+        witness = search_norm(layer.weights, plan.method, plan.iterations)
+        bound = prove_norm(layer.weights, witness, ladder, lambda index=index: on_step(index))  # type: ignore[misc]
+        part = what_proved(witness, bound)
+        room -= size_of(part)
+        known[key] = bound, part if room >= 0 else None
+    return [known[id(layer.weights), plan] for layer, plan in zip(network.layers, plans, strict=True)]
 
 
-def _check_size(network: Network, layers: Sequence[LayerBound]) -> None:
+def check_size(network: Network, layers: Sequence[LayerBound]) -> None:
     """Raises: InputError if the product of the norms and constants is so far from 1 that no bounds file holds it."""
     constants = [layer.activation.lipschitz for layer in network.layers if layer.activation is not None]
     bits = sum(max(x.numerator.bit_length(), x.denominator.bit_length()) for x in constants)
@@ -165,24 +182,16 @@ def _is_sharp(found: Vector[Any]) -> bool:
     return not found.blunt(SHARP_BITS)
 
 
-def chain_margins(
-    network: Network,
-    ladder: Sequence[Backend[Any]],
-    slack: Fraction = CHAIN_SLACK,
-    multipliers: Multipliers | None = None,
-) -> Margins | None:
-    """The margins of `chain`, each above what was found by `slack`; None if floats guess no chain, or a wrong one.
+def chain_margins(network: Network, ladder: Sequence[Backend[Any]], witness: ChainWitness) -> Margins | None:
+    """The margins that a chain shows; None if exact rationals refute it.
 
     Guarantees: each entry is a margin Lipschitz bound, a dyadic of `prec` bits. Raises: InconclusiveError if the last
-    number system can neither prove the guess nor, being exact, refute it.
+    number system can neither prove the witness nor, being exact, refute it.
     """
-    guess = guess_chain(network, multipliers)
-    if guess is None:
-        return None
 
-    def compute(backend: Backend[Any]) -> tuple[Vector[Any], list[Scalar]]:
-        squares, sigmas = chain_bounds(network, guess, backend)
-        return squares.roots(backend), sigmas
+    def compute(backend: Backend[Any]) -> tuple[Vector[Any], tuple[Scalar, ...]]:
+        claim = check_chain(network, witness, backend)
+        return claim.squares.roots(backend), claim.sigmas
 
     try:
         settled = escalate(ladder, compute, is_useful=lambda found: _is_sharp(found[0]))
@@ -190,9 +199,9 @@ def chain_margins(
         if ladder[-1].working_bits is not None:
             raise  # finer numbers might prove it: then the exact run would take the chain, and so must this one
         return None
-    (roots, sigmas), raised = settled.value, settled.backend.scalar(1 + slack)
-    upper = (round_up(sigma.upper() * (1 + slack), settled.backend.prec) for sigma in sigmas)
-    return replace(_margins(roots.scalar_mul(raised), settled), sigmas=tuple(upper))
+    roots, sigmas = settled.value
+    upper = (round_up(sigma.upper(), settled.backend.prec) for sigma in sigmas)
+    return replace(_margins(roots, settled), sigmas=tuple(upper))
 
 
 def _margins(found: Vector[Any], settled: Escalated[Any]) -> Margins:
@@ -208,38 +217,25 @@ def _smaller(one: Margins, other: Margins) -> Margins:
 
 
 def margins_by(
-    plan: MarginPlan, network: Network, layers: Sequence[LayerBound], ladder: Sequence[Backend[Any]]
+    method: MarginMethod,
+    network: Network,
+    layers: Sequence[LayerBound],
+    chains: Sequence[ChainWitness],
+    ladder: Sequence[Backend[Any]],
 ) -> Margins:
-    """The product, the chain, or the smaller of both, pair by pair. Without a chain or a hidden layer: the product.
+    """The product, the chains, or the smallest of all, pair by pair. Without a chain or a hidden layer: the product.
 
-    A chain that was asked for and not found is among what was refused.
+    A chain that was asked for and not found, or not proved, is among what was skipped.
     """
-    if plan.method == "product" or len(layers) == 1:
+    if method == "product" or len(layers) == 1:
         return product_margins(network, layers, ladder)
-    chain = _best_chain(plan, network, ladder)
-    if chain is not None and plan.method == "chain":
-        return chain
+    proved = [found for found in (chain_margins(network, ladder, chain) for chain in chains) if found is not None]
+    if proved and method == "chain":
+        return reduce(_smaller, proved)
     product = product_margins(network, layers, ladder)
-    if chain is None:
+    if not proved:
         return replace(product, skipped_because=(*product.skipped_because, NO_CHAIN))
-    return _smaller(chain, product)
-
-
-def _best_chain(plan: MarginPlan, network: Network, ladder: Sequence[Backend[Any]]) -> Margins | None:
-    """The chain in its closed form and, if asked for, with tuned multipliers: the smaller, pair by pair."""
-    closed = chain_margins(network, ladder, plan.slack)
-    tuned: Multipliers | None = None
-    if plan.multipliers:
-        tuned = tuple(np.array([float(x) for x in row]) for row in plan.multipliers)
-    elif plan.effort:
-        tuned = tuned_multipliers(network, plan.effort)
-    if closed is None or tuned is None:
-        return closed
-    found = chain_margins(network, ladder, plan.slack, tuned)
-    if found is None:
-        return closed
-    exact = tuple(tuple(Fraction(x) for x in row.tolist()) for row in tuned)
-    return replace(_smaller(closed, found), multipliers=exact)
+    return reduce(_smaller, (*proved, product))
 
 
 def network_bounds(
@@ -251,6 +247,13 @@ def network_bounds(
     margins: MarginPlan | None = None,
 ) -> NetworkBounds:
     """The whole first stage on one ladder of number systems. Raises: InputError for margins too large to be written."""
-    layers = layer_bounds(network, ladder, plans, on_step)
-    _check_size(network, layers)
-    return NetworkBounds(layers, margins_by(margins or MarginPlan(), network, layers, ladder))
+    plan = margins or MarginPlan()
+    found = _proved_norms(network, ladder, plans, on_step)
+    layers, norms = tuple(bound for bound, _ in found), tuple(witness for _, witness in found if witness is not None)
+    check_size(network, layers)
+    chained = plan.method != "product" and len(layers) > 1
+    chains = search_chains(network, plan.effort) if chained else ()
+    witnesses = Witnesses(norms, chains) if len(norms) == len(layers) else None
+    if witnesses is not None and size_of(witnesses) > MAX_WITNESS_BYTES:
+        witnesses = None
+    return NetworkBounds(layers, margins_by(plan.method, network, layers, chains, ladder), witnesses)

@@ -5,31 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal, get_args
+from typing import Any
 
 from intervalcert.backends.escalation import describe, escalate, is_sharp
-from intervalcert.backends.protocol import Backend, Matrix, Scalar
-from intervalcert.errors import InconclusiveError, SoundnessError, UsageError
+from intervalcert.backends.protocol import Backend
+from intervalcert.errors import SoundnessError, UsageError
 from intervalcert.numbers.matrices import RationalMatrix
-from intervalcert.numbers.rounding import round_down, round_up
+from intervalcert.numbers.rounding import round_up
 from intervalcert.numbers.text import decimal_lower, decimal_upper, shortest_exact
-from intervalcert.proof.cholesky import Factor, cholesky_upper
-from intervalcert.proof.norms import LOWER_BITS, MAX_ITERATIONS, Iterations, norm_lower, norm_upper
-from intervalcert.search.factors import Guess
+from intervalcert.proof.layer_norms import NormWitness, check_norm
+from intervalcert.proof.norms import MAX_ITERATIONS, Iterations
+from intervalcert.search.factors import METHODS, NormMethod, search_norm
 
-__all__ = ["METHODS", "LayerBound", "NormMethod", "Plan", "layer_bound"]
-
-NormMethod = Literal["auto", "gram", "cholesky"]
-METHODS: tuple[NormMethod, ...] = get_args(NormMethod)
-
-LOWER_SLACK = Fraction(1, 2**40)
-"""Lower bounds are published this part below what was found. They rest on a vector guessed in floats, which differs
-from machine to machine by some 1e-15: with the slack, an audit elsewhere confirms them."""
-
-SMALL = 16
-"""Up to this side Gram iteration costs next to nothing, and often gives the very norm: `auto` tries both. Beyond it,
-Cholesky alone: a factor is only kept if floats find it good, and then no other bound is noticeably tighter. (The choice
-depends on shapes and on guesses, which all backends share: so each makes the one that exact rationals make.)"""
+__all__ = ["METHODS", "LayerBound", "NormMethod", "Plan", "layer_bound", "prove_norm", "what_proved"]
 
 
 @dataclass(frozen=True)
@@ -38,12 +26,10 @@ class Plan:
 
     auto: by Cholesky and, for small layers, also by Gram iteration; the smaller of the two.
     gram: so many steps. cholesky: falls back to Gram iteration if there is no factor.
-    claimed: prove this upper bound if possible, in place of the least one (for audits of what Cholesky gave).
     """
 
     method: NormMethod = "gram"
     iterations: Iterations = "auto"
-    claimed: Fraction | None = None
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -81,20 +67,6 @@ class LayerBound:
         norm = f"{decimal_lower(self.lower, 6)} to {decimal_upper(self.upper, 6)}"
         return f"<LayerBound of {rows} x {columns} weights: norm {norm}, by {self.method}>"
 
-    def stated(self) -> LayerBound:
-        """As it is published: the lower bound with its slack."""
-        return replace(self, lower=round_down(self.lower * (1 - LOWER_SLACK), LOWER_BITS))
-
-
-@dataclass(frozen=True)
-class _Found:
-    """What one number system gave."""
-
-    upper: Scalar
-    method: str
-    iterations: int
-    lower: Fraction
-
 
 def layer_bound(
     weights: RationalMatrix,
@@ -102,54 +74,39 @@ def layer_bound(
     plan: Plan,
     on_step: Callable[[], None] = lambda: None,
 ) -> LayerBound:
-    """Bounds of the operator norm of a weight matrix from both sides, on the first number system with a sharp one.
+    """Bounds of the operator norm of a weight matrix: a witness is searched for by the plan, and proved."""
+    return prove_norm(weights, search_norm(weights, plan.method, plan.iterations), ladder, on_step)
 
-    Guarantees: lower <= ||W|| <= upper, the latter a dyadic of `prec` bits. Raises: SoundnessError if they contradict.
+
+def prove_norm(
+    weights: RationalMatrix,
+    witness: NormWitness,
+    ladder: Sequence[Backend[Any]],
+    on_step: Callable[[], None] = lambda: None,
+) -> LayerBound:
+    """What a witness shows of a layer's operator norm, on the first number system that gives a sharp bound.
+
+    Guarantees: lower <= ||W|| <= upper, the latter a dyadic of `prec` bits. Raises: SoundnessError if they contradict;
+    InconclusiveError if the witness shows nothing, on none of them.
     """
-    guess = Guess(weights)
-    direction = guess.direction()
-
-    def compute(backend: Backend[Any]) -> _Found:
-        matrix = backend.matrix(weights)
-        lower = norm_lower(matrix, backend.matrix(direction), backend)
-        by_factor = None if plan.method == "gram" else _by_factor(matrix, guess, plan.claimed, backend, lower)
-        if by_factor is not None:
-            on_step()
-            if plan.method == "cholesky" or min(weights.shape) > SMALL:
-                return by_factor
-        try:
-            upper, steps = norm_upper(matrix, backend, plan.iterations, on_step)
-        except InconclusiveError:
-            if by_factor is None:
-                raise
-            return by_factor
-        by_gram = _Found(upper, "gram", steps, lower)
-        return by_factor if by_factor and by_factor.upper.upper() <= upper.upper() else by_gram
-
-    settled = escalate(ladder, compute, is_useful=lambda found: is_sharp(found.upper))
-    found = settled.value
+    settled = escalate(
+        ladder, lambda backend: check_norm(weights, witness, backend, on_step), lambda claim: is_sharp(claim.upper)
+    )
+    claim = settled.value
     return LayerBound(
         shape=weights.shape,
-        lower=found.lower,
+        lower=claim.lower,
         # On `exact` the bound is a dyadic of prec bits already; rounding is monotone, so it stays on the safe side.
-        upper=round_up(found.upper.upper(), settled.backend.prec),
-        method=found.method,
-        iterations=found.iterations,
+        upper=round_up(claim.upper.upper(), settled.backend.prec),
+        method=claim.method,
+        iterations=claim.steps,
         computed_by=describe(settled.backend),
         skipped_because=settled.skipped_because,
     )
 
 
-def _by_factor(
-    matrix: Matrix[Any], guess: Guess, claimed: Fraction | None, backend: Backend[Any], lower: Fraction
-) -> _Found | None:
-    """What Cholesky's method proves: the least that it can, or the claim if there is one and it can be proved."""
-
-    def proved(factor: Factor | None) -> _Found | None:
-        return None if factor is None else _Found(cholesky_upper(matrix, factor, backend), "cholesky", 0, lower)
-
-    if claimed is not None:
-        found = proved(guess.factor(claimed))
-        if found is not None and found.upper.upper() <= claimed:
-            return found
-    return proved(guess.factor())
+def what_proved(witness: NormWitness, bound: LayerBound) -> NormWitness:
+    """The part of a witness that proved this bound: whoever checks it again needs no other."""
+    if bound.method == "cholesky":
+        return replace(witness, steps=None)
+    return replace(witness, factor=None, steps=bound.iterations)

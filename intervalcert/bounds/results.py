@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from intervalcert.bounds.margin_bounds import MarginMethod, Margins, NetworkBounds
 from intervalcert.bounds.norm_bounds import LayerBound
 from intervalcert.model.network import EpsSpace, Network, Source
 from intervalcert.model.single import Single
+from intervalcert.proof.witnesses import Witnesses
 
-__all__ = ["MOST_READ", "Bounds", "Method"]
+__all__ = ["MOST_READ", "Bounds", "Method", "StoredWitnesses"]
 
 
 MOST_READ = 16
@@ -35,6 +37,15 @@ class Method:
 
 
 @dataclass(frozen=True)
+class StoredWitnesses:
+    """Witnesses in a file: its name, beside the bounds file in that folder, and the hash of its bytes."""
+
+    folder: Path
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Bounds:
     """Sound bounds of one network, and where they come from.
 
@@ -42,6 +53,7 @@ class Bounds:
     eps_space: margins are per unit of L2 distance between inputs of the model, or between normalised ones.
     network: `Network.content`.
     single: how a single output is read; None if there is one for each class.
+    witnesses: what proves the bounds, or where that is stored; None if it is not kept. Equal bounds may differ in this.
     """
 
     layers: tuple[LayerBound, ...]
@@ -54,6 +66,7 @@ class Bounds:
     network: str = ""
     versions: tuple[tuple[str, str], ...] = ()
     single: Single | None = None
+    witnesses: Witnesses | StoredWitnesses | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         names = ", ".join(source.name[:60] for source in self.sources[:2])
@@ -70,7 +83,7 @@ class Bounds:
     @staticmethod
     def of(network: Network, found: NetworkBounds, method: Method) -> Bounds:
         return Bounds(
-            layers=tuple(layer.stated() for layer in found.layers),
+            layers=found.layers,
             margins=found.margins,
             activations=network.activations,
             sources=network.sources,
@@ -79,6 +92,7 @@ class Bounds:
             network=network.content,
             versions=_versions(),
             single=network.single,
+            witnesses=found.witnesses,
         )
 
 

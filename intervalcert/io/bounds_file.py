@@ -4,6 +4,7 @@ Versioned JSON. A bound stands there twice: ``exact``, the very rational (``m*2^
 outward, for people. Only ``exact`` is used; on reading, the decimals must agree with it, so that a file damaged in
 either is refused. Margins are rows of such numbers in a text: row j has those of class j with the classes 0 to j - 1.
 Those of more than `MOST_READ` classes are not for reading: a hash takes the place of the decimals.
+What proves the bounds is in a file beside it (`witness_file`), which the bounds file names with its hash.
 Whoever did not make the file should `audit` it: it is only as true as its maker.
 """
 
@@ -13,6 +14,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import zip_longest
 from pathlib import Path
@@ -22,9 +24,19 @@ import numpy as np
 
 from intervalcert.bounds.margin_bounds import MARGIN_METHODS, MAX_EFFORT, MarginMethod, Margins
 from intervalcert.bounds.norm_bounds import METHODS, LayerBound
-from intervalcert.bounds.results import MOST_READ, Bounds, Method
+from intervalcert.bounds.results import MOST_READ, Bounds, Method, StoredWitnesses
 from intervalcert.errors import InputError, SoundnessError, error_context, shortened
-from intervalcert.io.files import MAX_FILE_BYTES, atomic_writer, is_plain, open_input, parse_json, read_text, unpacked
+from intervalcert.io.files import (
+    MAX_FILE_BYTES,
+    atomic_writer,
+    check_output,
+    is_plain,
+    open_input,
+    parse_json,
+    read_text,
+    unpacked,
+)
+from intervalcert.io.witness_file import load_witnesses, save_witnesses, witness_path
 from intervalcert.model.activations import activation
 from intervalcert.model.network import EPS_SPACES, Source
 from intervalcert.model.single import Single
@@ -32,31 +44,49 @@ from intervalcert.numbers.pairs import Dyadics, PairMatrix, first_of_row
 from intervalcert.numbers.parsing import MAX_BINARY_EXPONENT, parse_rational
 from intervalcert.numbers.text import decimal_lower, decimal_upper, format_exact
 from intervalcert.proof.norms import MAX_ITERATIONS
+from intervalcert.proof.witnesses import Witnesses
 
-__all__ = ["FORMAT_VERSION", "load_bounds", "save_bounds"]
+__all__ = ["FORMAT_VERSION", "load_bounds", "save_bounds", "witnesses_of"]
 
 
 FORMAT = "intervalcert bounds"
 
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 """The only one that is read: bounds are computed anew in less time than it takes to think about an older file."""
 
 
 _DYADIC = re.compile(r"(0|[1-9][0-9]{0,1499})\*2\^(0|-?[1-9][0-9]{0,5})")
 
 
-_LEAST_MULTIPLIER = Fraction(1, 2**200)
-
-
 def save_bounds(bounds: Bounds, path: str | Path) -> None:
-    """Writes the bounds file; an existing one is replaced as a whole or not at all."""
+    """Writes the bounds file, and its witnesses beside it; each is replaced as a whole or not at all."""
+    path = Path(path)
     _check_sizes(bounds)
-    text = json.dumps(_as_json(bounds), indent=1, allow_nan=False)
+    found = bounds.witnesses
+    if isinstance(found, StoredWitnesses):
+        found = load_witnesses(found.folder / found.name, found.sha256)
+    beside = witness_path(path)
+    check_output(path)
+    digest = None if found is None else save_witnesses(found, beside)
+    stored = None if digest is None else {"name": beside.name, "sha256": digest}
+    text = json.dumps({**_as_json(bounds), "witnesses": stored}, indent=1, allow_nan=False)
     if len(text) >= MAX_FILE_BYTES:
         raise InputError(f"the bounds of {bounds.classes} classes take more than a bounds file may hold")
-    with atomic_writer(Path(path)) as file:
+    with atomic_writer(path) as file:
         file.write(text.encode() + b"\n")
+
+
+def witnesses_of(bounds: Bounds) -> Witnesses | None:
+    """Those that bounds carry, or that are stored beside their file; None if there are none.
+
+    Raises: InputError if the file beside it is another one.
+    """
+    found = bounds.witnesses
+    if not isinstance(found, StoredWitnesses):
+        return found
+    path = found.folder / found.name
+    return load_witnesses(path, found.sha256) if path.exists() else None
 
 
 def _check_sizes(bounds: Bounds) -> None:
@@ -118,7 +148,7 @@ def _as_json(bounds: Bounds) -> dict[str, Any]:
                 "method": layer.method,
                 "iterations": layer.iterations,
                 "computed_by": layer.computed_by,
-                "refused": list(layer.skipped_because),
+                "skipped_because": list(layer.skipped_because),
                 "sigma": None if sigma is None else {"exact": format_exact(sigma), "decimal": decimal_upper(sigma)},
             }
             for layer, name, sigma in zip_longest(bounds.layers, bounds.activations, bounds.margins.sigmas)
@@ -127,8 +157,7 @@ def _as_json(bounds: Bounds) -> dict[str, Any]:
             "exact": exact,
             **guard,
             "computed_by": bounds.margins.computed_by,
-            "refused": list(bounds.margins.skipped_because),
-            "multipliers": [[format_exact(x) for x in row] for row in bounds.margins.multipliers],
+            "skipped_because": list(bounds.margins.skipped_because),
         },
     }
 
@@ -145,7 +174,7 @@ def load_bounds(path: str | Path) -> Bounds:
         raise InputError(f"{path} is not a complete bounds file: {error}") from None
     try:
         with error_context(str(path)):
-            return _from_json(data)
+            return replace(_from_json(data), witnesses=_stored(data["witnesses"], path))
     except SoundnessError as error:
         raise InputError(f"{path} contradicts itself: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -287,7 +316,7 @@ def _layer(item: Any, index: int) -> LayerBound:
         method=method,
         iterations=iterations,
         computed_by=_typed(item["computed_by"], str, where),
-        skipped_because=_texts(item["refused"], where),
+        skipped_because=_texts(item["skipped_because"], where),
     )
 
 
@@ -323,9 +352,8 @@ def _margins(data: Any, layers: tuple[LayerBound, ...]) -> Margins:
     return Margins(
         matrix,
         _typed(item["computed_by"], str, "margins"),
-        _texts(item["refused"], "margins"),
+        _texts(item["skipped_because"], "margins"),
         _sigmas([layer["sigma"] for layer in data["layers"]]),
-        _multipliers(item["multipliers"], layers),
     )
 
 
@@ -363,16 +391,13 @@ def _sigmas(items: list[Any]) -> tuple[Fraction, ...]:
     )
 
 
-def _multipliers(rows: Any, layers: tuple[LayerBound, ...]) -> tuple[tuple[Fraction, ...], ...]:
-    """Guesses that an audit starts from: floats of a reasonable size, one per neuron."""
-    texts = [_texts(row, "multipliers") for row in _typed(rows, list, "multipliers")]
-    if texts and [len(row) for row in texts] != [layer.shape[0] for layer in layers[:-1]]:
-        raise InputError("multipliers: there must be one for each neuron of each hidden layer")
-    found = tuple(tuple(map(parse_rational, row)) for row in texts)
-    # 0 stands where the slope is known, and there is nothing to multiply.
-    if not all(x == 0 or _LEAST_MULTIPLIER <= x <= 1 / _LEAST_MULTIPLIER for row in found for x in row):
-        raise InputError("multipliers: numbers between 2^-200 and 2^200 are expected, or 0")
-    return found
+def _stored(value: Any, path: Path) -> StoredWitnesses | None:
+    if value is None:
+        return None
+    name = _typed(value["name"], str, "witnesses")
+    if name != Path(name).name or not name.isprintable() or len(name) > 255 or name in {"", ".", ".."}:
+        raise InputError(f"witnesses: {shortened(name)!r} is not the name of a file beside this one")
+    return StoredWitnesses(path.parent, name, _hash(value["sha256"], "witnesses"))
 
 
 def _bound(exact: Any, decimal: Any, people: Callable[[Fraction], str], where: str) -> Fraction:

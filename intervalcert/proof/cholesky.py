@@ -6,11 +6,16 @@ L·Lᵀ ~ c·I - G; how near it is can be computed, on any number system, with t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from intervalcert.backends.protocol import Backend, Matrix, S
+import numpy as np
+
+from intervalcert.backends.protocol import Backend, Floats, Matrix, S
+from intervalcert.errors import UndecidedError
 from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.numbers.rounding import dyadic_value
 from intervalcert.proof.norms import frobenius_upper
 
 __all__ = ["Factor", "cholesky_upper", "eigenvalue_upper"]
@@ -18,20 +23,33 @@ __all__ = ["Factor", "cholesky_upper", "eigenvalue_upper"]
 
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """A number c, the matrix c·I, and a triangular L, with c·I - G ~ L·Lᵀ for a symmetric G."""
+    """The witness: a number c and a triangular L with c·I - G ~ L·Lᵀ for a symmetric G.
 
-    shift: Fraction
-    identity: RationalMatrix
-    triangle: RationalMatrix
+    c is shift·4^exponent and L triangle·2^exponent: floats, so that each is a multiple of a power of two.
+    """
+
+    shift: float
+    triangle: Floats
+    exponent: int = 0
+
+    @property
+    def c(self) -> Fraction:
+        return Fraction(self.shift) * dyadic_value(1, 2 * self.exponent)
 
 
 def eigenvalue_upper(symmetric: Matrix[S], factor: Factor, backend: Backend[S]) -> S:
     """An upper bound of xᵀGx over all unit vectors x, whatever the factor is: c + ||E||_F, E = c·I - G - L·Lᵀ.
 
     Proof.  xᵀGx = c - ||Lᵀx||² - xᵀEx <= c + ||E||_F.
+    Raises: UndecidedError if the factor is none of a matrix like that.
     """
-    residual = backend.matrix(factor.identity) - symmetric - backend.matrix(factor.triangle).gram()
-    return backend.scalar(factor.shift) + frobenius_upper(residual, backend)
+    triangle = factor.triangle
+    if triangle.shape != symmetric.shape or not (np.isfinite(triangle).all() and math.isfinite(factor.shift)):
+        raise UndecidedError("a factor of another shape, or no matrix of numbers")
+    multiple = RationalMatrix.from_floats(np.diag(np.full(len(triangle), factor.shift)), 2 * factor.exponent)
+    square = backend.matrix(RationalMatrix.from_floats(triangle, factor.exponent)).gram()
+    residual = backend.matrix(multiple) - symmetric - square
+    return backend.scalar(factor.c) + frobenius_upper(residual, backend)
 
 
 def cholesky_upper(matrix: Matrix[S], factor: Factor, backend: Backend[S]) -> S:

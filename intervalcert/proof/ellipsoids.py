@@ -26,7 +26,8 @@ s = σ, and less below. So a chain of such steps is never worse than the product
 thousandth of ρ, v is kept smaller, since K would be singular; that costs as much at the most.)
 
 WITH PRODUCTS ALONE.  For any G, if GᵀKG >= I, then K > 0, G is invertible, and K⁻¹ = G·(GᵀKG)⁻¹·Gᵀ <= GGᵀ. And
-A >= B - r·I for symmetric A, B with ||A - B||_F <= r. So floats guess v, w, T, S', G, R, P' and small l, e, s, and
+A >= B - r·I for symmetric A, B with ||A - B||_F <= r. So for
+any v, w, T, S', G, R, P' and small l, e, s (`search.ellipsoids` guesses them),
 
     ||T - S||_F < l                            proves  S <= T + l·I <= S', which may stand for S, and
     ||(1 + e)·I - GᵀKG||_F < e                 proves  GᵀKG >= I, for K = I - V·S'·V; then with H = S'·V·G
@@ -45,7 +46,6 @@ to layer, and the integers of the exact run do not grow.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -57,23 +57,7 @@ from intervalcert.errors import UndecidedError
 from intervalcert.numbers.matrices import IntegerArray, RationalMatrix, exact_integers
 from intervalcert.proof.norms import frobenius_upper
 
-__all__ = ["LoewnerMajorant", "Sector", "Step", "guess_step", "point", "prove_below", "prove_step"]
-
-_SLACK = 2.0**-43
-"""e is this, times the side, times ||G||_F²; l and s are the same part of norms. More than float64 loses in products,
-and more than the grids below lose."""
-
-_SMALL = 16
-"""Narrower layers get the slack of this side: the grids below are as coarse for them."""
-
-_MOST = 2.0**-2
-"""No e beyond this is tried."""
-
-_GRID = 44
-"""S', R and P' are multiples of 2^-44 of a power of two near their size, and G of 2^-41: of 45 bits or so."""
-
-_BITS = 20
-"""So many bits has v."""
+__all__ = ["LoewnerMajorant", "Sector", "Step", "check_majorant", "check_step", "point"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,21 +70,16 @@ class Sector:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What floats guess for one layer; names as above (s is S', after is P', slack is s).
-
-    h: H as floats have it: for better guesses of v, not for the proof. g and h are of the bending neurons.
-    """
+    """The witness of one layer: v, w, G (g, of the bending neurons), R (core), P' (after), e and s (slack) of above."""
 
     sector: Sector
     v: Floats
     w: Floats
-    s: Floats
     g: Floats
     core: Floats
     after: Floats
     e: float
     slack: float
-    h: Floats
 
     @property
     def side(self) -> int:
@@ -112,92 +91,18 @@ class Step:
         return np.flatnonzero(self.v)
 
 
-# -- guessing --------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class LoewnerMajorant:
-    """A guess of a matrix S from above: near (T), above (S') and lift (l) of the first inequality."""
+    """The witness that S <= S': near (T), above (S') and lift (l) of the first inequality."""
 
     near: Floats
     above: Floats
     lift: float
 
-    @staticmethod
-    def guess(s: Floats) -> LoewnerMajorant:
-        """For the S that floats take for `s`."""
-        lift = float(np.linalg.norm(s)) * max(len(s), _SMALL) ** 2 * _SLACK
-        return LoewnerMajorant(*_raised(_symmetric(s), np.full(len(s), lift)), lift)
 
-
-def _raised(x: Floats, by: Floats) -> tuple[Floats, Floats]:
-    """The matrix on a grid, and the same with the diagonal raised by as much at least."""
-    unit = _unit(max(float(np.max(np.abs(x))), float(np.max(by))), _GRID)
-    near: Floats = np.rint(x / unit) * unit
-    above = near.copy()
-    above.flat[:: len(x) + 1] = (np.ceil((near.diagonal() + by) / unit) + 1) * unit
-    return near, above
-
-
-def guess_step(s: Floats, sector: Sector, v: Floats) -> Step:
-    """The guesses that go with S' and a v. Raises: LinAlgError if K is not positive definite, as far as floats tell."""
-    side = len(s)
-    with np.errstate(over="raise", invalid="raise", divide="raise"):
-        v, w = np.where(sector.spread > 0, v, 0.0), np.zeros(side)
-        v = _short(v)
-        np.divide(sector.spread, v, out=w, where=sector.spread > 0)
-        w = np.where(w > 0, np.nextafter(np.nextafter(w, np.inf), np.inf), 0.0)  # v·w >= ρ must hold exactly
-        some = np.flatnonzero(v)
-        g, e = _guess_inverse(s[np.ix_(some, some)], v[some])
-        h = s[:, some] @ (v[some, None] * g)
-        core = _symmetric(sector.middle[:, None] * (s + h @ h.T) * sector.middle)
-        slack = max(float(np.linalg.norm(core)), float(np.max(w * w))) * max(side, _SMALL) ** 2 * _SLACK
-        core, after = _raised(core, w * w + slack)
-    if not all(np.isfinite(x).all() for x in (after, g, v, w)):
-        raise FloatingPointError("not a matrix of numbers")
-    return Step(sector, v, w, s, g, core, after, e, slack, h)
-
-
-def _guess_inverse(s: Floats, v: Floats) -> tuple[Floats, float]:
-    """G and e, of the bending neurons."""
-    side = len(v)
-    if not side:
-        return np.zeros((0, 0)), 0.0
-    g = np.linalg.inv(np.linalg.cholesky(np.eye(side) - v[:, None] * s * v)).T
-    wide = max(side, _SMALL)
-    e = wide * max(float((g * g).sum()), wide) * _SLACK
-    if not e < _MOST:
-        raise FloatingPointError("a matrix too far from well conditioned for the chain")
-    unit = _unit(float(np.max(np.abs(g))), _GRID - 3)
-    return np.rint(g * math.sqrt(1 + e) / unit) * unit, e
-
-
-def _symmetric(x: Floats) -> Floats:
-    """The proof needs this, whatever the library did."""
-    found: Floats = (x + x.T) / 2
-    return found
-
-
-def _unit(largest: float, bits: int) -> float:
-    """The power of two that is 2^-bits of the one above `largest`; multiplying by it is exact."""
-    if not 2.0**-900 < largest < 2.0**900:
-        raise FloatingPointError("numbers at the ends of the floats, or none")
-    return 2.0 ** (math.frexp(largest)[1] - bits)
-
-
-def _short(x: Floats) -> Floats:
-    """Rounded to few bits."""
-    mantissa, exponent = np.frexp(x)
-    found: Floats = np.ldexp(np.rint(mantissa * 2.0**_BITS), exponent - _BITS)
-    return found
-
-
-# -- proving ---------------------------------------------------------------------------------------------------------
-
-
-def prove_below(s: Matrix[Any], guess: LoewnerMajorant, backend: Backend[Any]) -> Matrix[Any]:
+def check_majorant(s: Matrix[Any], guess: LoewnerMajorant, backend: Backend[Any]) -> Matrix[Any]:
     """Proves that S <= S', which is returned. Raises: UndecidedError unless it is proved."""
-    if not guess.near.shape == guess.above.shape == s.shape or not math.isfinite(guess.lift):
+    if not guess.near.shape == guess.above.shape == s.shape or not _are_finite(guess.near, guess.above, guess.lift):
         raise UndecidedError("a chain's matrix is of another shape, or no matrix of numbers")
     raised = _is_raised(guess.near, guess.above, exact_integers(np.full(len(guess.near), guess.lift)))
     if not (raised and _is_below(point(guess.near, backend) - s, guess.lift, backend)):
@@ -205,7 +110,7 @@ def prove_below(s: Matrix[Any], guess: LoewnerMajorant, backend: Backend[Any]) -
     return point(guess.above, backend)
 
 
-def prove_step(step: Step, s: Matrix[Any], backend: Backend[Any]) -> None:
+def check_step(step: Step, s: Matrix[Any], backend: Backend[Any]) -> None:
     """Proves that δ in E(S', q) and the sector imply Δ in E(P', q), for every q. s: S', the step's own.
 
     Raises: UndecidedError unless it is proved.
@@ -237,8 +142,12 @@ def _check_shapes(step: Step, s: Matrix[Any]) -> None:
     fits = s.shape == step.core.shape == step.after.shape == (side, side) and step.g.shape == (bending, bending)
     if not fits or any(x.shape != (side,) for x in vectors):
         raise UndecidedError("a chain's matrices are not of the same neurons")
-    if not (math.isfinite(step.e) and math.isfinite(step.slack)):
+    if not _are_finite(step.core, step.after, step.g, step.e, step.slack, *vectors):
         raise UndecidedError("a chain's numbers are not finite")
+
+
+def _are_finite(*numbers: Floats | float) -> bool:
+    return all(bool(np.isfinite(x).all()) for x in numbers)
 
 
 def _part(matrix: Matrix[Any], rows: Indices, columns: Indices) -> Matrix[Any]:

@@ -276,11 +276,17 @@ def audit_table(report: AuditReport, eps_space: str) -> Group:
     confirmed = len(report.claims) - len(report.unconfirmed)
     counted = f"{confirmed} of {len(report.claims)} claims confirmed by exact arithmetic, {distance_text(eps_space)}"
     parts: list[RenderableType] = [Text(counted)]
+    if report.recomputed:
+        text = "No witnesses are stored beside the bounds file, so others were searched for: on another machine"
+        parts.append(Text(f"{text}\ntheir last digits differ, and with them what they confirm"))
     if report.unconfirmed:
         table = Table(title="Not confirmed", title_justify="left")
         for name in ("claim", "claimed", "exact"):
             table.add_column(name, justify="left" if name == "claim" else "right")
         for claim in report.unconfirmed:
+            if claim.exact is None:
+                table.add_row(claim.what, decimal_lower(claim.claimed), "not proved")
+                continue
             # Rounded apart: a claimed upper bound is too small, a claimed lower bound too large.
             down, up = (claim.exact, claim.claimed) if claim.exact < claim.claimed else (claim.claimed, claim.exact)
             shown = {down: decimal_lower(down), up: decimal_upper(up)}

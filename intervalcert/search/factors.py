@@ -6,25 +6,33 @@ from floats alone, so that every backend gets the same ones and results stay com
 
 from __future__ import annotations
 
-from fractions import Fraction
 from functools import cached_property, lru_cache
+from typing import Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from intervalcert.backends.protocol import Floats
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.proof.cholesky import Factor
+from intervalcert.proof.layer_norms import NormWitness
+from intervalcert.proof.norms import Iterations
 
-__all__ = ["Guess", "factor_above", "largest_eigenvalue"]
+__all__ = ["METHODS", "FloatGram", "NormMethod", "factor_above", "largest_eigenvalue", "search_norm"]
 
+NormMethod = Literal["auto", "gram", "cholesky"]
+METHODS: tuple[NormMethod, ...] = get_args(NormMethod)
 
-Floats = npt.NDArray[np.float64]
-
+SMALL = 16
+"""Up to this side Gram iteration costs next to nothing, and often gives the very norm: `auto` tries both. Beyond it,
+Cholesky alone: a factor is only kept if floats find it good, and then no other bound is noticeably tighter."""
 
 _SHIFT = 2.0**-44
 """A factor is taken of c·I - G for a c above the guess of ||G|| by this part of it, times the side of G. Rounding moves
 eigenvalues by some 2^-53 times the side: Cholesky's method succeeds, on any machine."""
 
+
+_NEGLIGIBLE = 2.0**-150
+"""What is smaller than this part of the largest entry of a factor is left out: exact integers stay short."""
 
 _GOOD = 2.0**-36
 """A factor is given up if it is wrong by more than this part of c: the library that made it is broken."""
@@ -59,11 +67,8 @@ def _factor(symmetric: Floats, c: float, exponent: int) -> Factor | None:
         return None
     if not _is_good(triangle, symmetric, c):
         return None
-    return Factor(
-        Fraction(c) * Fraction(4) ** exponent,
-        RationalMatrix.from_floats(np.diag(np.full(len(triangle), c)), 2 * exponent),
-        RationalMatrix.from_floats(triangle, exponent),
-    )
+    triangle = np.where(np.abs(triangle) >= _NEGLIGIBLE * np.abs(triangle).max(), triangle, 0.0)
+    return Factor(c, triangle, exponent)
 
 
 def _is_good(triangle: Floats, symmetric: Floats, c: float) -> bool:
@@ -76,8 +81,8 @@ def _is_good(triangle: Floats, symmetric: Floats, c: float) -> bool:
         return bool(np.linalg.norm(apart) <= _GOOD * c * np.linalg.norm(x))
 
 
-class Guess:
-    """What floats say about a weight matrix W; each part is made when it is asked for."""
+class FloatGram:
+    """The smaller Gram matrix of some weights W, in floats; what follows from it is made when it is asked for."""
 
     def __init__(self, weights: RationalMatrix) -> None:
         near = weights.near_floats()
@@ -85,7 +90,7 @@ class Guess:
 
     @cached_property
     def _gram(self) -> Floats:
-        """The smaller Gram matrix, on the scale 4^exponent."""
+        """On the scale 4^exponent."""
         a = self._weights
         rows, columns = a.shape
         product: Floats = a @ a.T if rows <= columns else a.T @ a
@@ -95,8 +100,8 @@ class Guess:
     def _largest(self) -> float:
         return largest_eigenvalue(self._gram)
 
-    def direction(self) -> RationalMatrix:
-        """A vector near the first right singular one, as a column of integers; never zero.
+    def direction(self) -> Floats:
+        """A vector near the first right singular one, of integers; never zero.
 
         A step of inverse iteration. The Rayleigh quotient errs by the square of the error of its vector: 30 bits of it
         are as good as 60.
@@ -109,20 +114,22 @@ class Guess:
             x = _start(side)
         x = self._weights.T @ x if rows <= columns else x
         largest = np.max(np.abs(x))
-        integers = np.rint(x / largest * 2**30) if 0 < largest < np.inf else np.zeros(columns)
+        integers: Floats = np.rint(x / largest * 2**30) if 0 < largest < np.inf else np.zeros(columns)
         if not integers.any():  # W is zero, or all products underflowed: take the column with the largest entry
             integers[int(np.argmax(np.max(np.abs(self._weights), axis=0)))] = 1
-        return RationalMatrix.from_floats(integers[:, None])
+        return integers
 
-    def factor(self, claimed: Fraction | None = None) -> Factor | None:
-        """A factor for a c just above ||G||, or just below `claimed`²; None if there is none."""
-        side = len(self._gram)
-        if claimed is not None:
-            square = claimed**2 / Fraction(4) ** self._exponent
-            if not 2.0**-200 < square < 2.0**200:
-                return None
-            return _factor(self._gram, float(square) * (1 - side * _SHIFT / 4), self._exponent)
+    def factor(self) -> Factor | None:
+        """A factor for a c just above ||G||; None if there is none."""
         return factor_above(self._gram, self._largest, self._exponent)
+
+
+def search_norm(weights: RationalMatrix, method: NormMethod, iterations: Iterations) -> NormWitness:
+    """A witness by that method; `cholesky` takes Gram iteration, too, where floats find no factor."""
+    gram = FloatGram(weights)
+    factor = None if method == "gram" else gram.factor()
+    alone = factor is not None and (method == "cholesky" or min(weights.shape) > SMALL)
+    return NormWitness(gram.direction(), factor, None if alone else iterations)
 
 
 @lru_cache(maxsize=16)

@@ -1,4 +1,4 @@
-"""Better multipliers for a chain, by floats alone. Nothing here is trusted: `ellipsoids` proves what comes of it.
+"""Better multipliers for a chain, by floats alone. Nothing here is trusted: `proof` checks what comes of it.
 
 For a direction d at the end of a chain, dᵀPd is the largest value, over the differences of all layers, of
 
@@ -12,31 +12,35 @@ converges in a few rounds, where gradient steps take a hundred.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from intervalcert.backends.protocol import Floats
-from intervalcert.proof.ellipsoids import Step
+from intervalcert.search.ellipsoids import GuessedStep
 
-__all__ = ["improved_weights"]
+__all__ = ["backed_off", "improved_weights"]
+
+T = TypeVar("T")
 
 _PACE = 0.7
 _LEAP = 0.25
 """The part of the way that is gone, and the most by which the logarithm of a v changes at once."""
 
 
-def improved_weights(steps: Sequence[Step], weights: Sequence[Floats], directions: Floats) -> list[Floats]:
+def improved_weights(steps: Sequence[GuessedStep], weights: Sequence[Floats], directions: Floats) -> list[Floats]:
     """The factor by which to change each v of each step, to lower dᵀPd for the columns d of `directions`.
 
     They are weighed by 1/(dᵀPd): the mean of the logarithms falls. weights: those of the layers but the first,
     restricted to the rows and columns that the steps have.
     """
-    p: Floats = directions / np.sqrt(np.maximum(_squares(steps[-1].core, directions), 1e-300))
+    p: Floats = directions / np.sqrt(np.maximum(_squares(steps[-1].step.core, directions), 1e-300))
     factors: list[Floats] = []
-    for step, w in zip(reversed(steps), (*reversed(weights), None), strict=True):
+    for guessed, w in zip(reversed(steps), (*reversed(weights), None), strict=True):
+        step, s, h = guessed.step, guessed.s, guessed.h
         moved = step.sector.middle[:, None] * p
-        delta = step.s @ moved + step.h @ (step.h.T @ moved)
+        delta = s @ moved + h @ (h.T @ moved)
         inner = ((step.v[:, None] * delta) ** 2).sum(axis=1)
         outer = ((step.w[:, None] * p) ** 2).sum(axis=1)
         tiny = 1e-12 * (inner.mean() + outer.mean()) + 1e-300
@@ -52,3 +56,21 @@ def _squares(p: Floats, directions: Floats) -> Floats:
     """dᵀPd of each column d."""
     found: Floats = (directions * (p @ directions)).sum(axis=0)
     return found
+
+
+def backed_off(
+    now: Sequence[Floats], factors: Sequence[Floats], build: Callable[[list[Floats]], T | None]
+) -> tuple[T, list[Floats]] | None:
+    """What `build` makes of multipliers v² that are changed by the squares of the factors, and these multipliers.
+
+    With less of a change while there is none: where K would not be positive definite.
+    """
+    for part in (1.0, 0.5, 0.25):
+        wanted = [old * factor ** (2 * part) for old, factor in zip(now, factors, strict=True)]
+        try:
+            found = build(wanted)
+        except (np.linalg.LinAlgError, FloatingPointError):
+            continue
+        if found is not None:
+            return found, wanted
+    return None

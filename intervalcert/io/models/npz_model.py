@@ -10,24 +10,20 @@ that are no floats are written as texts: ``1/3``, ``5*2^-200``.
 
 from __future__ import annotations
 
-import io
-import math
 import re
-import zipfile
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from string import ascii_letters
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from intervalcert.errors import InputError, error_context
-from intervalcert.io.files import atomic_writer, check_growth, size_of
-from intervalcert.io.models.archives import open_archive
+from intervalcert.io.array_archive import Arrays, read_arrays, write_arrays
 from intervalcert.io.models.interface import Hints, Reading
-from intervalcert.io.models.numpy_files import MAX_TEXT, ArrayHeader, array_header, check_size
+from intervalcert.io.models.numpy_files import MAX_TEXT
 from intervalcert.io.models.tensors import FREE_NUMBERS, Budget, Tensor
 from intervalcert.io.models.text import read_biases
 from intervalcert.model.arrays import exact_bias, exact_matrix
@@ -44,33 +40,18 @@ __all__ = ["read", "write_network"]
 _MEMBER = re.compile(
     r"(?:(W|b|(?:before|after)(?:_least)?)(0|[1-9]\d{0,3})|activations|mean|factor(?:_least)?|shape|folded|single)\.npy"
 )
-_DATE = (1980, 1, 1, 0, 0, 0)
-
 _MAX_BITS = 14_000
 """Of integers that Python writes in digits."""
-
-_LEAST_BYTES = (4, 32)
-"""As how many a number counts at least, and one that is a text, however few it takes in the file: it will take more."""
-
-Arrays = dict[str, npt.NDArray[Any]]
 
 
 def read(path: Path, hints: Hints) -> Reading:
     """The network in an archive."""
-    arrays: Arrays = {}
-    taken, size = 0, size_of(hints.origin or path)
-    with open_archive(path, ".npz", hints.origin) as archive:
-        for info in archive.infolist():
-            if _MEMBER.fullmatch(info.filename) is None:
-                raise InputError(f"{path} contains {info.filename!r}: only W0, W1, … and b0, b1, … are understood")
-            with archive.open(info) as member:
-                where = f"{path}: {info.filename}"
-                header = array_header(member, where, texts=True)
-                check_size(header, info.file_size, where)
-                taken += math.prod(header.shape) * max(header.dtype.itemsize, _LEAST_BYTES[header.dtype.kind == "S"])
-                check_growth(path, taken, size)
-                arrays[info.filename.removesuffix(".npy")] = _read_member(member, header, where)
+    arrays = read_arrays(path, _refused, texts=True, origin=hints.origin)
     return Reading(_network(arrays, path, hints))
+
+
+def _refused(member: str) -> str | None:
+    return None if _MEMBER.fullmatch(member) else "only W0, W1, … and b0, b1, … are understood"
 
 
 def _network(arrays: Arrays, path: Path, hints: Hints) -> Network:
@@ -167,14 +148,6 @@ def _single(column: RationalMatrix, what: str) -> Fraction:
     return column[0, 0]
 
 
-def _read_member(member: IO[bytes], header: ArrayHeader, where: str) -> npt.NDArray[Any]:
-    """One array of an archive, no larger than the archive says that it is."""
-    data = member.read(header.bytes + 1)
-    if len(data) != header.bytes:
-        raise InputError(f"{where} is incomplete")
-    return np.frombuffer(data, dtype=header.dtype).reshape(header.shape, order=header.order)
-
-
 def _texts(array: npt.NDArray[Any], where: str) -> list[str]:
     if array.dtype.kind != "S" or array.ndim != 1:
         raise InputError(f"{where}: a list of names is expected")
@@ -248,14 +221,7 @@ def write_network(network: Network, path: Path) -> None:
         arrays["single"] = np.array([network.single.text.encode()])
     # Large ones are not compressed: a compressed file is not believed to hold too many numbers.
     large = sum(array.size for array in arrays.values()) > FREE_NUMBERS
-    compression = zipfile.ZIP_STORED if large else zipfile.ZIP_DEFLATED
-    with atomic_writer(path) as file, zipfile.ZipFile(file, "w", compression) as archive:
-        for name, array in arrays.items():
-            made = io.BytesIO()
-            np.lib.format.write_array(made, array, version=(1, 0), allow_pickle=False)
-            info = zipfile.ZipInfo(f"{name}.npy", _DATE)
-            info.compress_type, info.external_attr = compression, 0o644 << 16
-            archive.writestr(info, made.getvalue())
+    write_arrays(path, arrays, compressed=not large)
 
 
 def _array(data: RationalMatrix, what: str) -> npt.NDArray[Any]:

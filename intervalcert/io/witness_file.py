@@ -1,0 +1,202 @@
+"""The witnesses of a bounds file, in an archive of plain arrays beside it: an audit checks them, and searches nothing.
+
+Members, all of float64 or int64; a matrix that is symmetric or triangular is held by its lower triangle, row by row:
+
+    norm{l}.direction, norm{l}.integers (exponent of the factor, steps or -1)              for each layer l
+    norm{l}.factor (triangle), norm{l}.numbers (shift)                                      if there is a factor
+    chain{c}.{l}.integers (exponent, exponent of the factor), chain{c}.{l}.numbers (lift, size, shift; e, slack)
+    chain{c}.{l}.near, chain{c}.{l}.factor, chain{c}.{l}.above (the diagonal)               for each hidden layer l
+    chain{c}.{l}.core, chain{c}.{l}.vectors (middle, spread, v, w, diagonal of after), chain{c}.{l}.g
+                                                              if it has a sector; no g if no neuron bends
+
+What is read is only a guess: `proof` checks it. But numbers of very different sizes would make exact ones long.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from intervalcert.backends.protocol import Floats
+from intervalcert.errors import InputError
+from intervalcert.io.array_archive import Arrays, read_arrays, write_arrays
+from intervalcert.io.files import sha256_of
+from intervalcert.numbers.parsing import MAX_BINARY_EXPONENT
+from intervalcert.proof.chain import ChainLink, ChainWitness
+from intervalcert.proof.cholesky import Factor
+from intervalcert.proof.ellipsoids import LoewnerMajorant, Sector, Step
+from intervalcert.proof.layer_norms import NormWitness
+from intervalcert.proof.norms import MAX_ITERATIONS
+from intervalcert.proof.witnesses import Witnesses
+
+__all__ = ["load_witnesses", "save_witnesses", "witness_path"]
+
+_MEMBER = re.compile(
+    r"(norm(0|[1-9]\d{0,3})\.(direction|integers|factor|numbers)"
+    r"|chain[01]\.(0|[1-9]\d{0,3})\.(integers|numbers|near|factor|above|core|vectors|g))\.npy"
+)
+
+_MOST_APART = 2.0**200
+"""By what the largest number of an array may exceed the least that is not zero."""
+
+_VECTORS = 5
+
+
+def witness_path(path: Path) -> Path:
+    """Where the witnesses of a bounds file are."""
+    return path.with_name(f"{path.name}.witnesses.npz")
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+
+def save_witnesses(witnesses: Witnesses, path: Path) -> str | None:
+    """Writes them, and gives the hash of the file; None, and no file, if they have numbers that would not be read."""
+    arrays: Arrays = {}
+    for index, norm in enumerate(witnesses.norms):
+        name, steps = f"norm{index}", -1 if norm.steps is None else norm.steps
+        arrays[f"{name}.direction"] = norm.direction
+        arrays[f"{name}.integers"] = np.array([norm.factor.exponent if norm.factor else 0, steps], dtype=np.int64)
+        if norm.factor is not None:
+            arrays[f"{name}.factor"] = _lower(norm.factor.triangle)
+            arrays[f"{name}.numbers"] = np.array([norm.factor.shift])
+    for which, chain in enumerate(witnesses.chains):
+        for index, link in enumerate(chain):
+            arrays.update((f"chain{which}.{index}.{name}", array) for name, array in _link_arrays(link))
+    if not all(map(_is_short, arrays.values())):
+        return None
+    write_arrays(path, arrays, compressed=False)
+    return sha256_of(path)
+
+
+def _link_arrays(link: ChainLink) -> Iterator[tuple[str, Floats]]:
+    step = link.step
+    numbers = [link.s.lift, link.size, link.factor.shift, *(() if step is None else (step.e, step.slack))]
+    yield "integers", np.array([link.exponent, link.factor.exponent], dtype=np.int64)
+    yield "numbers", np.array(numbers)
+    yield "near", _lower(link.s.near)
+    yield "above", link.s.above.diagonal()
+    yield "factor", _lower(link.factor.triangle)
+    if step is not None:
+        yield "core", _lower(step.core)
+        vectors = (step.sector.middle, step.sector.spread, step.v, step.w, step.after.diagonal())
+        yield "vectors", np.stack(vectors)
+        if step.g.size:
+            yield "g", step.g
+
+
+def _lower(square: Floats) -> Floats:
+    found: Floats = square[np.tril_indices(len(square))]
+    return found
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+def load_witnesses(path: Path, sha256: str) -> Witnesses:
+    """Raises: InputError unless it is the file with that hash, and complete."""
+    if sha256_of(path) != sha256:
+        raise InputError(f"{path} is not the file of witnesses that the bounds name: it is damaged, or of other bounds")
+    arrays = read_arrays(path, lambda member: None if _MEMBER.fullmatch(member) else "no part of a witness")
+    for name, array in arrays.items():
+        if array.dtype != (np.int64 if name.endswith(".integers") else np.float64):
+            raise InputError(f"{path}: {name} holds numbers of type {array.dtype}")
+        if not _is_short(array):
+            raise InputError(f"{path}: {name} holds numbers of too different sizes, or not finite ones")
+    try:
+        return _witnesses(arrays)
+    except (KeyError, ValueError) as error:
+        what = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+        raise InputError(f"{path} is not a complete file of witnesses: {what}") from None
+
+
+def _is_short(array: Floats) -> bool:
+    sizes = np.abs(array[array != 0].astype(np.float64))
+    if not np.isfinite(sizes).all():
+        return False
+    return not sizes.size or bool(sizes.min() > 2.0**-900 and sizes.max() < min(sizes.min() * _MOST_APART, 2.0**900))
+
+
+def _witnesses(arrays: Arrays) -> Witnesses:
+    """Raises: KeyError or ValueError for what is missing, left over, or of another size."""
+    known = dict(arrays)
+    norms: list[NormWitness] = []
+    while f"norm{len(norms)}.direction" in known:
+        name = f"norm{len(norms)}"
+        exponent, steps = _integers(known, f"{name}.integers")
+        if steps not in range(-1, MAX_ITERATIONS + 1):
+            raise ValueError(f"{name} has {steps} steps")
+        factor = None
+        if f"{name}.factor" in known:
+            (shift,) = _vector(known, f"{name}.numbers", 1).tolist()
+            factor = Factor(shift, _triangle(known, f"{name}.factor"), exponent)
+        direction = _vector(known, f"{name}.direction")
+        norms.append(NormWitness(direction, factor, None if steps < 0 else steps))
+    chains: list[ChainWitness] = []
+    for which in range(2):
+        links: list[ChainLink] = []
+        while f"chain{which}.{len(links)}.integers" in known:
+            links.append(_link(known, f"chain{which}.{len(links)}"))
+        chains += [tuple(links)] if links else []
+    if known:
+        raise ValueError(f"{next(iter(known))} belongs to nothing")
+    return Witnesses(tuple(norms), tuple(chains))
+
+
+def _link(known: Arrays, name: str) -> ChainLink:
+    exponent, other = _integers(known, f"{name}.integers")
+    near = _symmetric(_triangle(known, f"{name}.near"))
+    side = len(near)
+    above = _with_diagonal(near, _vector(known, f"{name}.above", side))
+    triangle = _triangle(known, f"{name}.factor")
+    has_step = f"{name}.core" in known
+    lift, size, shift, *more = _vector(known, f"{name}.numbers", 5 if has_step else 3).tolist()
+    step = None
+    if has_step:
+        core = _symmetric(_triangle(known, f"{name}.core"))
+        vectors = known.pop(f"{name}.vectors")
+        if vectors.shape != (_VECTORS, len(core)):
+            raise ValueError(f"{name}.vectors has another shape than its matrices")
+        middle, spread, v, w, diagonal = vectors
+        g = known.pop(f"{name}.g", np.zeros((0, 0)))
+        step = Step(Sector(middle, spread), v, w, g, core, _with_diagonal(core, diagonal), *more)
+    return ChainLink(exponent, LoewnerMajorant(near, above, lift), Factor(shift, triangle, other), size, step)
+
+
+def _integers(known: Arrays, name: str) -> tuple[int, int]:
+    first, second = _vector(known, name, 2).tolist()
+    if max(abs(first), abs(second)) > MAX_BINARY_EXPONENT:
+        raise ValueError(f"{name} has an exponent beyond ±{MAX_BINARY_EXPONENT}")
+    return int(first), int(second)
+
+
+def _vector(known: Arrays, name: str, length: int | None = None) -> Floats:
+    found = known.pop(name)
+    if found.ndim != 1 or (length is not None and len(found) != length):
+        raise ValueError(f"{name} is of the shape {found.shape}")
+    return found
+
+
+def _triangle(known: Arrays, name: str) -> Floats:
+    """A lower triangle, as a square matrix."""
+    packed = _vector(known, name)
+    side = int(np.sqrt(2 * len(packed)))
+    if side * (side + 1) // 2 != len(packed):
+        raise ValueError(f"{name} has {len(packed)} numbers, which fill no triangle")
+    made = np.zeros((side, side))
+    made[np.tril_indices(side)] = packed
+    return made
+
+
+def _symmetric(lower: Floats) -> Floats:
+    found: Floats = np.where(np.tri(len(lower), dtype=bool), lower, lower.T)
+    return found
+
+
+def _with_diagonal(symmetric: Floats, diagonal: Floats) -> Floats:
+    made = symmetric.copy()
+    made.flat[:: len(made) + 1] = diagonal
+    return made

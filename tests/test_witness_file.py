@@ -1,0 +1,316 @@
+"""Witnesses in files: read back as they were, checked by nobody's trust, and never worth more than what they prove."""
+
+import hashlib
+import io
+import itertools
+import json
+import zipfile
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from slopes import pairs_of, some_points, steeper_than
+from strategies import at_least_the_norm, to_rows
+
+from intervalcert import InputError, Network, audit, compute_bounds, load_bounds, save_bounds
+from intervalcert.backends.registry import get_backend
+from intervalcert.bounds import margin_bounds
+from intervalcert.bounds.results import StoredWitnesses
+from intervalcert.errors import InconclusiveError
+from intervalcert.io.array_archive import write_arrays
+from intervalcert.io.bounds_file import witnesses_of
+from intervalcert.io.witness_file import load_witnesses, save_witnesses
+from intervalcert.numbers.rounding import sqrt_upper
+from intervalcert.proof.chain import check_chain
+from intervalcert.proof.layer_norms import NormWitness, check_norm
+from intervalcert.proof.witnesses import Witnesses, size_of
+
+EXACT = get_backend("exact")
+
+
+def drawn(seed=0, widths=(4, 6, 5, 3), between="relu"):
+    rng = np.random.default_rng(seed)
+    shapes = list(itertools.pairwise(widths))
+    weights = [rng.integers(-64, 65, (rows, columns)) / 64 for columns, rows in shapes]
+    return Network.from_arrays(weights, between=between)
+
+
+def parts_of(witness):
+    """Every array and number in it, in order."""
+    if isinstance(witness, tuple):
+        return [part for item in witness for part in parts_of(item)]
+    if hasattr(witness, "__dataclass_fields__"):
+        return [part for name in witness.__dataclass_fields__ for part in parts_of(getattr(witness, name))]
+    return [witness]
+
+
+def are_same(one, other):
+    pairs = list(zip(parts_of(one), parts_of(other), strict=True))
+    return all(np.array_equal(x, y) if isinstance(x, np.ndarray) else x == y for x, y in pairs)
+
+
+# -- there and back --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("between", ["relu", "leaky_relu:-0.5", "tanh", "group_sort", "identity"])
+@pytest.mark.parametrize("options", [{}, {"effort": 3}, {"iterations": 4}, {"margins": "product"}])
+def test_witnesses_are_read_back_as_they_were(tmp_path, between, options):
+    network = drawn(1, (5, 20, 18, 4), between)
+    bounds = compute_bounds(network, "float64", **options)
+    save_bounds(bounds, tmp_path / "b.json")
+    again = load_bounds(tmp_path / "b.json")
+    assert isinstance(again.witnesses, StoredWitnesses)
+    assert are_same(witnesses_of(again), bounds.witnesses)
+    report = audit(again, network)
+    assert (report.unconfirmed, report.recomputed) == ((), False)
+
+
+@pytest.mark.parametrize("scale", [2.0**-700, 2.0**600])
+def test_so_are_those_of_any_scale(tmp_path, scale):
+    rng = np.random.default_rng(3)
+    network = Network.from_arrays([rng.normal(size=(20, 20)) * scale, rng.normal(size=(3, 20))])
+    bounds = compute_bounds(network, "float64")
+    save_bounds(bounds, tmp_path / "b.json")
+    assert audit(load_bounds(tmp_path / "b.json"), network).unconfirmed == ()
+
+
+def test_they_travel_with_the_bounds(tmp_path):
+    """Bounds that were read are written elsewhere with what proves them; and in another folder the name suffices."""
+    network = drawn()
+    save_bounds(compute_bounds(network), tmp_path / "a.json")
+    (tmp_path / "elsewhere").mkdir()
+    save_bounds(load_bounds(tmp_path / "a.json"), tmp_path / "elsewhere" / "b.json")
+    assert not audit(load_bounds(tmp_path / "elsewhere" / "b.json"), network).recomputed
+    (tmp_path / "moved").mkdir()
+    for name in ("a.json", "a.json.witnesses.npz"):
+        (tmp_path / name).rename(tmp_path / "moved" / name)
+    assert not audit(load_bounds(tmp_path / "moved" / "a.json"), network).recomputed
+
+
+def test_too_much_is_not_kept(monkeypatch, tmp_path):
+    """Nor is it missed: an audit searches anew."""
+    network = drawn(2, (5, 20, 18, 4))
+    full = size_of(compute_bounds(network, "float64").witnesses)
+    for most, kept in ((full, True), (full - 1, False), (0, False)):
+        monkeypatch.setattr(margin_bounds, "MAX_WITNESS_BYTES", most)
+        bounds = compute_bounds(network, "float64")
+        assert (bounds.witnesses is not None) is kept
+    save_bounds(bounds, tmp_path / "b.json")
+    assert json.loads((tmp_path / "b.json").read_text())["witnesses"] is None
+    assert not (tmp_path / "b.json.witnesses.npz").exists()
+    report = audit(load_bounds(tmp_path / "b.json"), network)
+    assert (report.confirmed, report.recomputed) == (True, True)
+
+
+def test_a_witness_holds_only_what_proved_the_bound():
+    wide, small = drawn(1, (30, 20, 3)), drawn(1, (3, 2, 2))
+    for network in (wide, small):
+        bounds = compute_bounds(network, "float64")
+        for bound, witness in zip(bounds.layers, bounds.witnesses.norms, strict=True):
+            assert (witness.factor is None) == (bound.method == "gram")
+            assert witness.steps == (bound.iterations if bound.method == "gram" else None)
+
+
+# -- files that are not what they should be --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stored(tmp_path):
+    network = drawn(4, (5, 20, 18, 4))
+    save_bounds(compute_bounds(network, "float64"), tmp_path / "b.json")
+    return network, tmp_path / "b.json", tmp_path / "b.json.witnesses.npz"
+
+
+def arrays_in(path):
+    with np.load(path) as found:
+        return {name: found[name] for name in found.files}
+
+
+def with_arrays(path, beside, arrays):
+    """The same bounds with other witnesses, whose hash they name."""
+    write_arrays(beside, arrays, compressed=False)
+    data = json.loads(path.read_text())
+    data["witnesses"]["sha256"] = hashlib.sha256(beside.read_bytes()).hexdigest()
+    path.write_text(json.dumps(data))
+    return load_bounds(path)
+
+
+def test_another_file_is_refused(stored):
+    """Also if a single bit is another one."""
+    network, path, beside = stored
+    data = bytearray(beside.read_bytes())
+    data[len(data) // 2] ^= 1
+    beside.write_bytes(data)
+    with pytest.raises(InputError, match="damaged, or of other bounds"):
+        audit(load_bounds(path), network)
+
+
+def test_certify_does_not_read_it(stored):
+    from intervalcert import certify
+
+    _, path, beside = stored
+    beside.write_bytes(b"nonsense")
+    assert len(certify(load_bounds(path), np.eye(4), "0.1")) == 4
+
+
+WRONG = {
+    "a member too many": lambda a: a | {"norm9.direction": np.ones(3)},
+    "a name of nothing": lambda a: a | {"x": np.ones(3)},
+    "a third chain": lambda a: a | {"chain2.0.integers": np.zeros(2, dtype=np.int64)},
+    "nothing at all": lambda _: {"norm1.direction": np.ones(3)},
+    "no direction": lambda a: {k: v for k, v in a.items() if k != "norm1.direction"},
+    "no integers": lambda a: {k: v for k, v in a.items() if k != "norm0.integers"},
+    "no vectors": lambda a: {k: v for k, v in a.items() if k != "chain0.1.vectors"},
+    "no near": lambda a: {k: v for k, v in a.items() if k != "chain0.0.near"},
+    "a chain without its first link": lambda a: {k: v for k, v in a.items() if not k.startswith("chain0.0")},
+    "floats for integers": lambda a: a | {"norm0.integers": np.zeros(2)},
+    "integers for floats": lambda a: a | {"norm0.direction": np.ones(5, dtype=np.int64)},
+    "floats of four bytes": lambda a: a | {"norm0.direction": np.ones(5, dtype=np.float32)},
+    "a huge exponent": lambda a: a | {"norm0.integers": np.array([2**40, -1])},
+    "a huge exponent of a chain": lambda a: a | {"chain0.0.integers": np.array([0, -(2**62)])},
+    "too many steps": lambda a: a | {"norm0.integers": np.array([0, 41])},
+    "steps below none": lambda a: a | {"norm0.integers": np.array([0, -2])},
+    "no triangle": lambda a: a | {"norm0.factor": np.ones(5)},
+    "two sides": lambda a: a | {"norm0.direction": np.ones((5, 1))},
+    "numbers of very different sizes": lambda a: a | {"norm0.direction": np.array([1.0, 2.0**-300, 0, 0, 0])},
+    "a tiny number": lambda a: a | {"norm0.numbers": np.array([2.0**-1000])},
+    "nan": lambda a: a | {"norm0.direction": np.array([1.0, np.nan, 0, 0, 0])},
+    "inf": lambda a: a | {"chain0.0.numbers": a["chain0.0.numbers"] * np.inf},
+    "vectors of other neurons": lambda a: a | {"chain0.0.vectors": a["chain0.0.vectors"][:, 1:]},
+    "a vector too few": lambda a: a | {"chain0.0.vectors": a["chain0.0.vectors"][1:]},
+    "a number too many": lambda a: a | {"chain0.0.numbers": np.ones(6)},
+    "numbers of a link without a sector": lambda a: a | {"chain0.0.numbers": np.ones(3)},
+    "a diagonal too short": lambda a: a | {"chain0.0.above": a["chain0.0.above"][1:]},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_malformed_file_is_refused(stored, wrong):
+    network, path, beside = stored
+    bounds = with_arrays(path, beside, WRONG[wrong](arrays_in(beside)))
+    with pytest.raises(InputError) as refused:
+        audit(bounds, network)
+    assert str(beside) in str(refused.value) or "witnesses are of" in str(refused.value)
+
+
+def test_pickles_are_never_read(stored):
+    network, path, beside = stored
+    made = io.BytesIO()
+    np.lib.format.write_array(made, np.array([{}], dtype=object), allow_pickle=True)
+    with zipfile.ZipFile(beside, "w") as archive:
+        archive.writestr("norm0.direction.npy", made.getvalue())
+    data = json.loads(path.read_text())
+    data["witnesses"]["sha256"] = hashlib.sha256(beside.read_bytes()).hexdigest()
+    path.write_text(json.dumps(data))
+    with pytest.raises(InputError, match="pickled"):
+        audit(load_bounds(path), network)
+
+
+UNPROVED = {
+    "a direction of another layer": ("norm0.direction", lambda x: np.ones(7)),
+    "no direction at all": ("norm0.direction", lambda x: x * 0),
+    "a factor of another layer": ("norm0.factor", lambda x: np.ones(6)),
+    "a factor of nothing": ("norm0.factor", lambda x: x * 0),
+    "a chain's matrix halved": ("chain0.0.near", lambda x: x / 2),
+    "another scale": ("chain0.1.integers", lambda x: x - 1),
+    "a v that is none": ("chain0.1.vectors", lambda x: -x),
+}
+
+
+@pytest.mark.parametrize("what", UNPROVED)
+def test_a_witness_that_proves_too_little_confirms_nothing(stored, what):
+    """It is a claim that is not confirmed, not a fault."""
+    network, path, beside = stored
+    arrays, (name, change) = arrays_in(beside), UNPROVED[what]
+    report = audit(with_arrays(path, beside, arrays | {name: change(arrays[name])}), network)
+    assert not report.recomputed
+    assert report.unconfirmed
+
+
+def test_witnesses_of_another_model_confirm_nothing(stored):
+    network, path, _ = stored
+    other = compute_bounds(drawn(5, (5, 20, 18, 4)), "float64").witnesses
+    assert audit(replace(load_bounds(path), witnesses=other), network).unconfirmed
+    fewer = compute_bounds(drawn(5, (5, 20, 4)), "float64").witnesses
+    with pytest.raises(InputError, match="2 layers; the model has 3"):
+        audit(replace(load_bounds(path), witnesses=fewer), network)
+
+
+# -- whatever a witness is, what it proves is true ---------------------------------------------------------------------
+
+
+def shaken(array, random):
+    """One entry changed: by a hair, in sign, to nothing, or altogether."""
+    made = np.array(array, dtype=np.float64, copy=True)
+    place = random.randrange(made.size)
+    factor = random.choice([1 + 2.0**-40, 1 - 2.0**-20, 0.0, -1.0, 0.5, 3.0, 2.0**60])
+    made.flat[place] = made.flat[place] * factor + random.choice([0.0, 0.0, 1e-9, 1.0])
+    return made
+
+
+@settings(max_examples=150, deadline=None)
+@given(random=st.randoms(use_true_random=False), seed=st.integers(0, 5))
+def test_what_a_shaken_witness_proves_is_true(tmp_path_factory, random, seed):
+    network = drawn(seed, (3, 5, 4, 3))
+    bounds = compute_bounds(network, "float64", method="cholesky")
+    path = tmp_path_factory.mktemp("shaken") / "w.npz"
+    save_witnesses(bounds.witnesses, path)
+    arrays = arrays_in(path)
+    for _ in range(random.choice([1, 1, 2, 5])):
+        name = random.choice([name for name in arrays if not name.endswith("integers")])
+        arrays[name] = shaken(arrays[name], random)
+    write_arrays(path, arrays, compressed=False)
+    try:
+        witnesses = load_witnesses(path, hashlib.sha256(path.read_bytes()).hexdigest())
+    except InputError:
+        return
+    for layer, witness in zip(network.layers, witnesses.norms, strict=True):
+        claim = check_norm(layer.weights, witness, EXACT)
+        rows = to_rows(layer.weights)
+        assert at_least_the_norm(claim.upper.upper(), rows)
+        assert claim.lower == 0 or not at_least_the_norm(claim.lower * (1 - Fraction(1, 2**60)), rows)
+    try:
+        found = check_chain(network, witnesses.chains[0], EXACT)
+    except InconclusiveError:
+        return
+    squares = {pair: found.squares[place].upper() for place, pair in enumerate(pairs_of(network))}
+    margins = [[sqrt_upper(squares.get((min(i, j), max(i, j)), Fraction(0)), 64) for j in range(3)] for i in range(3)]
+    assert steeper_than(network, margins, some_points(network, seed)) == []
+
+
+@pytest.mark.parametrize(
+    "witness",
+    [
+        NormWitness(np.zeros(2)),
+        NormWitness(np.ones(2)),
+        NormWitness(np.ones(3), steps=2),
+        NormWitness(np.array([1.0, np.nan]), steps=2),
+        NormWitness(np.array([1.0, np.inf]), steps=2),
+        NormWitness(np.zeros(2), steps=2),
+    ],
+)
+def test_a_norm_needs_a_witness(backend_name, witness):
+    network = Network.from_arrays([[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]])
+    with pytest.raises(InconclusiveError):
+        check_norm(network.layers[0].weights, witness, get_backend(backend_name))
+
+
+def test_a_chain_has_a_link_for_each_hidden_layer(backend_name):
+    network = drawn()
+    (chain,) = compute_bounds(network, "float64").witnesses.chains
+    for wrong in ((), chain[:1], (*chain, chain[-1]), chain[::-1]):
+        with pytest.raises(InconclusiveError):
+            check_chain(network, wrong, get_backend(backend_name))
+
+
+def test_witnesses_are_plain_data():
+    """They can be sent, and nothing in them can do anything."""
+    import pickle
+
+    found = compute_bounds(drawn(), "float64", effort=2).witnesses
+    assert are_same(pickle.loads(pickle.dumps(found)), found)
+    assert {type(part) for part in parts_of(found)} <= {np.ndarray, float, int, type(None)}
+    assert isinstance(found, Witnesses)

@@ -18,6 +18,7 @@ from intervalcert.backends.generic import GenericMatrix, hull_of_roots
 from intervalcert.backends.protocol import Floats, Truth
 from intervalcert.bounds.margin_bounds import MarginPlan, NetworkBounds, network_bounds
 from intervalcert.bounds.norm_bounds import Plan
+from intervalcert.model.layers import Layer
 from intervalcert.numbers.matrices import RationalMatrix, RationalVector
 from intervalcert.numbers.rounding import sqrt_lower
 from intervalcert.proof import chain, cholesky, ellipsoids
@@ -185,18 +186,15 @@ def _shrunk_after_the_proof(network: Network, asked: Asked) -> NetworkBounds:
         return _run(network, ExactBackend(asked.prec), asked)
 
 
-def _with_slopes(network: Network, low: Fraction, high: Fraction) -> Network:
-    """The same network, of whose activations other sectors are believed."""
-    layers = [
-        layer if layer.activation is None else replace(layer, activation=replace(layer.activation, slopes=(low, high)))
-        for layer in network.layers
-    ]
-    return Network(tuple(layers), network.sources)
+def _with_slopes(network: Network, low: Fraction, high: Fraction, asked: Asked) -> NetworkBounds:
+    """Another sector is believed of all activations."""
+    with patch.object(Layer, "slopes", property(lambda layer: None if layer.activation is None else (low, high))):
+        return _run(network, ExactBackend(asked.prec), asked)
 
 
 def _narrow_sector(network: Network, asked: Asked) -> NetworkBounds:
     """ReLU taken for a leaky one."""
-    return _run(_with_slopes(network, Fraction(_HAIR), Fraction(1)), ExactBackend(asked.prec), asked)
+    return _with_slopes(network, Fraction(_HAIR), Fraction(1), asked)
 
 
 def _norm_of_s_without_residual(network: Network, asked: Asked) -> NetworkBounds:
@@ -292,7 +290,7 @@ def _first_layer_skipped(network: Network) -> NetworkBounds:
 
 def _half_the_spread(network: Network) -> NetworkBounds:
     """The multiplier's sector is [m - ρ/2, m + ρ/2]: a ReLU whose slopes lie between 1/4 and 3/4."""
-    return _run(_with_slopes(network, Fraction(1, 4), Fraction(3, 4)), ExactBackend(_CHAIN.prec), _CHAIN)
+    return _with_slopes(network, Fraction(1, 4), Fraction(3, 4), _CHAIN)
 
 
 def _without_the_multiplier(network: Network) -> NetworkBounds:

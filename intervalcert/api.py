@@ -24,7 +24,7 @@ from intervalcert.execution.processes import verify_batches
 from intervalcert.execution.streaming import certify_all, outputs_of, table_of
 from intervalcert.io.bounds_file import witnesses_of
 from intervalcert.io.models import load_model
-from intervalcert.model.evaluation import check_evaluable
+from intervalcert.model.evaluation import check_evaluable, is_piecewise_linear
 from intervalcert.model.network import Network
 from intervalcert.model.single import Single
 from intervalcert.numbers.float_formats import get_format
@@ -315,8 +315,7 @@ def evaluate_table(
 ) -> Iterator[tuple[Evaluation, int]]:
     """The enclosures of a table of inputs, batch by batch, each with its part of the work."""
     check_evaluable(network)
-    curved = any(layer.activation is not None and layer.activation.smooth is not None for layer in network.layers)
-    if backend == "exact" and curved:
+    if backend == "exact" and not is_piecewise_linear(network):
         raise UsageError("exact rationals cannot hold the values of exp, of which an activation is made: use arb")
     if backend == "exact" and not network.is_exact:
         raise UsageError("exact rationals cannot hold the roots of which a normalisation is made: use arb")

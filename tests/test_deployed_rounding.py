@@ -99,13 +99,13 @@ def bent(name: str, z: Fraction) -> Fraction:
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_sizes_after_an_activation(name):
     """|f(z)| for z between the ends: also far from zero where |z| is nearly nothing (clip:-3:-1)."""
-    layer = Layer(RationalMatrix.from_integers([[1]]), None, activation(name))
+    function = activation(name)
     for seed in range(300):
         random = Random(seed)
         low, high = sorted(
             random.choice([-1, 1]) * magnitude(random, -60, 4) * random.choice([0, 1, 1]) for _ in range(2)
         )
-        [[size]] = module._bent_size(layer, np.array([[low]]), np.array([[high]])).tolist()
+        [[size]] = function.size_upper(np.array([[low]]), np.array([[high]])).tolist()
         for z in (
             Fraction(low),
             Fraction(high),
@@ -441,7 +441,7 @@ def test_sizes_at_points_and_in_balls_are_at_least_the_exact_ones():
             book = [Fraction(r) * size + b for r, b in zip(each.rows.tolist(), exactly(each.bias), strict=True)]
             assert at_least(within.rows[index], book), (seed, index)
             if index < len(sizes) - 1:
-                still = module._bent_size(model.layers[index], *ends(before([ZERO] * 3)[0])[index])
+                still = model.layers[index].activation.size_upper(*ends(before([ZERO] * 3)[0])[index])
                 size = sqrt_lower(sum(v * v for v in exactly(still)), 200) + Fraction(made._reach[index + 1]) * norm
             assert at_least(within.rows[index], exact), (seed, index)
         first = model.layers[0]

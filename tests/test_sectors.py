@@ -29,7 +29,9 @@ floats = st.one_of(
 reaches = st.one_of(st.floats(0, 16), st.sampled_from([0.0, 5e-324, 1e-300, 2.0**-60, 1.0, 1e300]))
 functions = st.one_of(
     st.sampled_from(NAMES).map(lambda name: activation(name).piecewise_linear),
-    st.builds(PiecewiseLinear, small, small, st.lists(st.tuples(small, small), max_size=4).map(tuple)),
+    st.builds(
+        PiecewiseLinear, st.just("drawn"), small, small, st.lists(st.tuples(small, small), max_size=4).map(tuple)
+    ),
 )
 
 

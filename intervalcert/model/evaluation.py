@@ -1,27 +1,31 @@
 """The network itself, over the reals: enclosures of what every layer computes at given inputs.
 
 The same law as everywhere: each value found contains the one that exact arithmetic gives. Nobody's float logits are
-trusted. Evaluated are the activations that `Activation` describes: piecewise linear ones, and those built from exp.
+trusted. What an activation gives, it says itself (`Activation.enclosure`).
 
-Two ways. `Evaluator` runs all layers on one number system. An enclosure of float64 is wide where a network is deep:
-each layer multiplies its radius by a norm. `PointEvaluator` follows a single point instead, with exact rationals that
-are cut to `KEPT_BITS` bits after each layer; how far that is from the truth is one number, carried along by the norms:
+There is one pass through the layers (`_ForwardPass`), and two ways to carry a value. `Evaluator` carries an enclosure
+on one number system. That of float64 is wide where a network is deep: each layer multiplies its radius by a norm.
+`PointEvaluator` follows a single point instead, with exact rationals that are cut to `KEPT_BITS` bits before each
+product; how far that is from the truth is one number, carried along by the norms:
 
     ||W·x - W'·x'|| <= ||W||·||x - x'|| + ||W - W'||·||x'||,     ||f(z) - f(z')|| <= lipschitz(f)·||z - z'||.
+
+`Evaluators` holds those of one network, each made once.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from intervalcert.backends.protocol import Backend, Floats, Matrix
 from intervalcert.errors import InputError
-from intervalcert.model.activations import PiecewiseLinear, Smooth
+from intervalcert.model.activations import Activation
 from intervalcert.model.layers import UncertainScale
 from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
@@ -31,6 +35,7 @@ __all__ = [
     "KEPT_BITS",
     "Ends",
     "Evaluator",
+    "Evaluators",
     "Near",
     "PointEvaluator",
     "check_evaluable",
@@ -50,19 +55,14 @@ Ends = tuple[Floats, Floats]
 _Held = tuple[Matrix[Any] | None, Fraction]
 """A `UncertainScale` on one number system: the offset, and the least factor."""
 
+_Value = TypeVar("_Value")
+
 
 def check_evaluable(network: Network) -> None:
     """Raises: InputError if an activation cannot be evaluated here."""
     for index, layer in enumerate(network.layers):
-        if (
-            layer.activation is not None
-            and layer.activation.piecewise_linear is None
-            and layer.activation.smooth is None
-        ):
-            raise InputError(
-                f"layer {index}: the activation {layer.activation.name!r} cannot be evaluated at an input (its groups "
-                "are not known): certify given logits instead"
-            )
+        if layer.activation is not None and layer.activation.not_evaluable is not None:
+            raise InputError(f"layer {index}: {layer.activation.not_evaluable}")
 
 
 def is_piecewise_linear(network: Network) -> bool:
@@ -78,14 +78,17 @@ def leads_of(logits: Matrix[Any], winner: int, backend: Backend[Any]) -> Ends:
     return low, high
 
 
-class Evaluator:
-    """A network on one number system, its weights converted once."""
+class _ForwardPass(ABC, Generic[_Value]):
+    """A network whose layers are gone through once, whatever carries a value from one to the next.
 
-    def __init__(self, network: Network, norms: Sequence[Fraction], backend: Backend[Any]) -> None:
-        """Requires: `norms` are upper bounds of the layers' operator norms."""
+    A value denotes a set of matrices, one column per input. Each step below keeps the law: if the exact matrix is in
+    the set before, the one that the step makes of it is in the set after. So it is in all that `before_activations`
+    gives, by induction over the layers.
+    """
+
+    def __init__(self, network: Network, backend: Backend[Any]) -> None:
         check_evaluable(network)
         self.network, self.backend = network, backend
-        self.weights = self._converted(norms)
         self._input_scale = self._held(network.uncertain_input_scale)
         self._columns = [
             (
@@ -96,80 +99,83 @@ class Evaluator:
             for layer in network.layers
         ]
 
-    def _converted(self, norms: Sequence[Fraction]) -> list[Matrix[Any]]:
-        """Within their norms."""
-        pairs = list(zip(self.network.of_weights(self.backend.matrix), norms, strict=True))
-        made = {(id(weights), norm): weights.with_norm_bound(norm) for weights, norm in pairs}
-        return [made[id(weights), norm] for weights, norm in pairs]
-
     def _held(self, uncertain: UncertainScale | None) -> _Held | None:
         if uncertain is None:
             return None
         return None if uncertain.offset is None else self.backend.matrix(uncertain.offset), uncertain.least
 
-    def before_activations(self, inputs: RationalMatrix) -> list[Matrix[Any]]:
-        """W·x + b of each layer, the last one the logits; one column per column of `points`.
+    def before_activations(self, inputs: RationalMatrix) -> list[_Value]:
+        """W·x + b of each layer, the last one the logits; one column per column of `inputs`.
 
-        Requires: inputs of the first layer (`Network.entered`). Guarantees: each encloses the exact one.
+        Requires: inputs of the first layer (`Network.entered`). Guarantees: each contains the exact one.
         """
-        value = self._shrunk(self.backend.matrix(inputs), self._input_scale)
-        found: list[Matrix[Any]] = []
-        for layer, weights, (before, bias, after) in zip(self.network.layers, self.weights, self._columns, strict=True):
-            value = self._shrunk(weights @ value, before)
-            value = self._moved(value, bias)
+        value = self._scaled(self._entered(inputs), self._input_scale)
+        found: list[_Value] = []
+        for index, (layer, (before, bias, after)) in enumerate(zip(self.network.layers, self._columns, strict=True)):
+            value = self._scaled(self._product(index, value), before)
+            value = self._plus(value, bias)
             found.append(value)
-            if layer.activation is not None and layer.activation.piecewise_linear is not None:
-                value = self._bent(value, layer.activation.piecewise_linear)
-            elif layer.activation is not None and layer.activation.smooth is not None:
-                value = self._curved(value, layer.activation.smooth)
-            value = self._shrunk(value, after)
+            if layer.activation is not None:
+                value = self._scaled(self._activated(value, layer.activation), after)
         return found
 
-    def _shrunk(self, value: Matrix[Any], by: _Held | None) -> Matrix[Any]:
-        """C·(value + offset) for every C."""
-        if by is None:
-            return value
-        offset, least = by
-        return self._moved(value, offset).scalar_mul(self.backend.hull(least, Fraction(1)))
+    @abstractmethod
+    def _entered(self, inputs: RationalMatrix) -> _Value:
+        """The inputs themselves."""
 
-    def _moved(self, value: Matrix[Any], column: Matrix[Any] | None) -> Matrix[Any]:
-        """Every column of `value` plus that one."""
+    @abstractmethod
+    def _product(self, index: int, value: _Value) -> _Value:
+        """W·x, of that layer."""
+
+    @abstractmethod
+    def _plus(self, value: _Value, column: Matrix[Any] | None) -> _Value:
+        """Every column of it plus that one; None for zero."""
+
+    @abstractmethod
+    def _scaled(self, value: _Value, by: _Held | None) -> _Value:
+        """C·(x + offset) for every diagonal C with factors in [least, 1]; x if there is none."""
+
+    @abstractmethod
+    def _activated(self, value: _Value, function: Activation) -> _Value:
+        """f(x), entry by entry."""
+
+    def _sum(self, value: Matrix[Any], column: Matrix[Any] | None) -> Matrix[Any]:
+        """Every column of a matrix plus that one; None for zero."""
         if column is None:
             return value
         count = value.shape[1]
-        return value + (column if count == 1 else column @ self._filled(1, count, Fraction(1)))
+        if count == 1:
+            return value + column
+        return value + column @ self.backend.matrix(RationalMatrix.filled((1, count), Fraction(1)))
 
-    def _curved(self, x: Matrix[Any], curve: Smooth) -> Matrix[Any]:
-        if curve.kind == "sigmoid":
-            return x.sigmoid()
-        if curve.kind == "elu":
-            return x.positive_part() + self._times(x.expm1_neg(), curve.alpha)
-        if curve.kind == "softplus":  # ln(1 + exp(x)): of s(x) and s(-x), s as `soft`, one is s(0)
-            nothing = self._filled(*x.shape, Fraction(0))
-            return x.positive_part() + x.log1p_exp_neg() + (nothing - x).log1p_exp_neg() - nothing.log1p_exp_neg()
-        return x.ldexp(1).sigmoid().ldexp(1) - self._filled(*x.shape, Fraction(1))  # tanh(x) = 2/(1 + exp(-2x)) - 1
 
-    def _bent(self, x: Matrix[Any], function: PiecewiseLinear) -> Matrix[Any]:
-        """The piecewise linear function, entry by entry."""
-        parts: list[Matrix[Any]] = []
-        if function.slope:
-            parts.append(self._times(x, function.slope))
-        for weight, kink in function.hinges:
-            moved = x if not kink else x - self._filled(*x.shape, kink)
-            parts.append(self._times(moved.positive_part(), weight))
-        if function.offset or not parts:
-            parts.append(self._filled(*x.shape, function.offset))
-        total = parts[0]
-        for part in parts[1:]:
-            total = total + part
-        return total
+class Evaluator(_ForwardPass[Matrix[Any]]):
+    """Enclosures on one number system, the weights converted once."""
 
-    def _times(self, x: Matrix[Any], factor: Fraction) -> Matrix[Any]:
-        return x if factor == 1 else x.scalar_mul(self.backend.scalar(factor))
+    def __init__(self, network: Network, norms: Sequence[Fraction], backend: Backend[Any]) -> None:
+        """Requires: `norms` are upper bounds of the layers' operator norms."""
+        super().__init__(network, backend)
+        pairs = list(zip(network.of_weights(backend.matrix), norms, strict=True))
+        within = {(id(weights), norm): weights.with_norm_bound(norm) for weights, norm in pairs}
+        self._weights = [within[id(weights), norm] for weights, norm in pairs]
 
-    def _filled(self, rows: int, columns: int, value: Fraction) -> Matrix[Any]:
-        numerators = np.full((rows, columns), value.numerator, dtype=object)
-        return self.backend.matrix(RationalMatrix(numerators, value.denominator))
+    def _entered(self, inputs: RationalMatrix) -> Matrix[Any]:
+        return self.backend.matrix(inputs)
+
+    def _product(self, index: int, value: Matrix[Any]) -> Matrix[Any]:
+        return self._weights[index] @ value
+
+    def _plus(self, value: Matrix[Any], column: Matrix[Any] | None) -> Matrix[Any]:
+        return self._sum(value, column)
+
+    def _scaled(self, value: Matrix[Any], by: _Held | None) -> Matrix[Any]:
+        if by is None:
+            return value
+        offset, least = by
+        return self._sum(value, offset).scalar_mul(self.backend.hull(least, Fraction(1)))
+
+    def _activated(self, value: Matrix[Any], function: Activation) -> Matrix[Any]:
+        return function.enclosure(value, self.backend)
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,38 +201,18 @@ def _widened(lower: Floats, upper: Floats, error: Fraction) -> Ends:
         return np.nextafter(lower - apart, -np.inf), np.nextafter(upper + apart, np.inf)
 
 
-class PointEvaluator(Evaluator):
-    """The same for single inputs of networks with piecewise linear activations, on exact rationals that are cut."""
+class PointEvaluator(_ForwardPass[Near]):
+    """A single input of a network with piecewise linear activations, followed on exact rationals that are cut."""
 
     def __init__(self, network: Network, norms: Sequence[Fraction], exact: Backend[Any]) -> None:
         """Requires: as `Evaluator`; a number system whose values are points; piecewise linear activations."""
-        self._norms = tuple(norms)
-        self._lost: list[Fraction] = []
-        super().__init__(network, norms, exact)
-
-    def _converted(self, norms: Sequence[Fraction]) -> list[Matrix[Any]]:  # noqa: ARG002 - a point has its own
-        cut = self.network.of_weights(lambda weights: self._cut(self.backend.matrix(weights)))
-        self._lost = [lost for _, lost in cut]
-        return [weights for weights, _ in cut]
+        super().__init__(network, exact)
+        cut = network.of_weights(lambda weights: self._cut(exact.matrix(weights)))
+        self._layers = [(weights, lost, norm) for (weights, lost), norm in zip(cut, norms, strict=True)]
 
     def at(self, x: RationalMatrix) -> list[Near]:
-        """W·x + b of each layer, the last one the logits. x: one column, as in `before_activations`.
-
-        Guarantees: each contains the exact one.
-        """
-        near = self._cut_further(self._shrunk_near(Near(self.backend.matrix(x), Fraction(0)), self._input_scale))
-        found: list[Near] = []
-        layers = zip(self.network.layers, self.weights, self._columns, self._norms, self._lost, strict=True)
-        for layer, weights, (before, bias, after), norm, lost in layers:
-            error = _raised(norm * near.error + (lost * _size(near.value) if lost else 0))
-            near = self._shrunk_near(Near(weights @ near.value, error), before)
-            near = Near(self._moved(near.value, bias), near.error)
-            found.append(near)
-            if layer.activation is not None and layer.activation.piecewise_linear is not None:
-                bent = self._bent(near.value, layer.activation.piecewise_linear)
-                near = self._shrunk_near(Near(bent, _raised(layer.activation.lipschitz * near.error)), after)
-                near = self._cut_further(near)
-        return found
+        """`before_activations` at one input, a column."""
+        return self.before_activations(x)
 
     def leads(self, logits: Near, winner: int) -> Ends:
         """Of the leads of the winner over the other classes, in their order. logits: of `at`.
@@ -236,20 +222,29 @@ class PointEvaluator(Evaluator):
         low, high = leads_of(logits.value, winner, self.backend)
         return _widened(low, high, logits.error * Fraction(3, 2))
 
-    def _shrunk_near(self, near: Near, by: _Held | None) -> Near:
-        """C·(x + offset) for every C with factors in [least, 1]:
+    def _entered(self, inputs: RationalMatrix) -> Near:
+        return Near(self.backend.matrix(inputs), Fraction(0))
 
-        C·(x + offset) - (x' + offset) = C·(x - x') + (C - I)·(x' + offset).
-        """
+    def _product(self, index: int, value: Near) -> Near:
+        """Of the cut weights W' and the cut value x'."""
+        weights, lost, norm = self._layers[index]
+        cut, moved = self._cut(value.value)
+        error = _raised(value.error + moved)
+        return Near(weights @ cut, _raised(norm * error + (lost * _size(cut) if lost else 0)))
+
+    def _plus(self, value: Near, column: Matrix[Any] | None) -> Near:
+        return Near(self._sum(value.value, column), value.error)
+
+    def _scaled(self, value: Near, by: _Held | None) -> Near:
+        """C·(x + offset) - (x' + offset) = C·(x - x') + (C - I)·(x' + offset)."""
         if by is None:
-            return near
+            return value
         offset, least = by
-        moved = self._moved(near.value, offset)
-        return Near(moved, _raised(near.error + (1 - least) * _size(moved)))
+        moved = self._sum(value.value, offset)
+        return Near(moved, _raised(value.error + (1 - least) * _size(moved)))
 
-    def _cut_further(self, near: Near) -> Near:
-        value, moved = self._cut(near.value)
-        return Near(value, _raised(near.error + moved))
+    def _activated(self, value: Near, function: Activation) -> Near:
+        return Near(function.enclosure(value.value, self.backend), _raised(function.lipschitz * value.error))
 
     def _cut(self, matrix: Matrix[Any]) -> tuple[Matrix[Any], Fraction]:
         """With `KEPT_BITS` bits below its size, and by how much that moved it at the most, in the Frobenius norm."""
@@ -267,3 +262,25 @@ def _size(column: Matrix[Any]) -> Fraction:
 
 def _raised(error: Fraction) -> Fraction:
     return round_up(error, _ERROR_BITS)
+
+
+class Evaluators:
+    """Those of one network, each made when it is asked for first."""
+
+    def __init__(self, network: Network, norms: Sequence[Fraction]) -> None:
+        """Requires: `norms` are upper bounds of the layers' operator norms."""
+        self._network, self._norms = network, tuple(norms)
+        self._on: dict[Backend[Any], Evaluator] = {}
+        self._of_points: dict[Backend[Any], PointEvaluator] = {}
+
+    def on(self, backend: Backend[Any]) -> Evaluator:
+        """Of enclosures on this number system."""
+        if backend not in self._on:
+            self._on[backend] = Evaluator(self._network, self._norms, backend)
+        return self._on[backend]
+
+    def of_points(self, exact: Backend[Any]) -> PointEvaluator:
+        """Of single points. Requires: as `PointEvaluator`."""
+        if exact not in self._of_points:
+            self._of_points[exact] = PointEvaluator(self._network, self._norms, exact)
+        return self._of_points[exact]

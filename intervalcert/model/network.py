@@ -199,7 +199,7 @@ class Network:
         return self.uncertain_input_scale is None and not any(layer.before or layer.after for layer in self.layers)
 
     def entered(self, inputs: RationalMatrix) -> RationalMatrix:
-        """What the first layer gets of inputs of the model, one per column, exactly; before `uncertain_input_scale`."""
+        """What the first layer gets of the model's inputs, one per column, exactly (before `uncertain_input_scale`)."""
         if self.normalisation is None or self.eps_space == "input":
             return inputs
         return self.normalisation.of_columns(inputs)

@@ -195,6 +195,11 @@ class RationalMatrix:
             numerators[index, :] = row
         return RationalMatrix(_frozen(numerators), denominator)
 
+    @staticmethod
+    def filled(shape: tuple[int, int], value: Fraction) -> RationalMatrix:
+        """One number in all places."""
+        return RationalMatrix(_frozen(np.full(shape, value.numerator, dtype=object)), value.denominator)
+
 
 def exact_integers(x: npt.NDArray[np.float64]) -> tuple[IntegerArray, int]:
     """A vector of floats as integers over a common denominator. Raises: UndecidedError unless all are finite."""

@@ -17,6 +17,7 @@ from intervalcert.bounds.audit import AuditReport
 from intervalcert.bounds.margin_bounds import Margins
 from intervalcert.bounds.results import MOST_READ, Bounds
 from intervalcert.execution.streaming import Summary
+from intervalcert.model.activations import activation
 from intervalcert.model.layers import Layer
 from intervalcert.model.network import EpsSpace, Network
 from intervalcert.model.single import Single
@@ -81,11 +82,11 @@ def bounds_tables(bounds: Bounds) -> Group:
         layers.add_column(name, justify="left" if is_text else "right", no_wrap=True)
     rows = [layer.shape[0] for layer in bounds.layers]
     rows[-1] -= bounds.single is not None  # the threshold is no output of the model
-    for index, (layer, activation) in enumerate(zip(bounds.layers, bounds.activations, strict=True)):
+    for index, (layer, between) in enumerate(zip(bounds.layers, bounds.activations, strict=True)):
         layers.add_row(
             str(index),
             f"{rows[index]} x {layer.shape[1]}",
-            _activation_text(activation, bounds.single),
+            _activation_text(between, bounds.single),
             decimal_lower(layer.lower, 10),
             decimal_upper(layer.upper, 10),
             excess_text(layer.upper, layer.lower),
@@ -113,11 +114,11 @@ def _activation_text(name: str | None, single: Single | None) -> str:
     """Its name; beside a long fraction the decimal that people know it by."""
     if name is None:
         return "(logits)" if single is None or single.threshold is not None else "(output)"
-    kind, _, parameters = name.partition(":")
-    if "/" not in parameters or len(parameters) < 10:
+    kind, *parameters = activation(name).parts
+    if "/" not in name or len(":".join(parameters)) < 10:
         return name
-    near = ":".join(x if x in {"-inf", "inf"} else _near_text(parse_rational(x)) for x in parameters.split(":"))
-    return f"{name} (≈ {kind}:{near})"
+    near = (x if x in {"-inf", "inf"} else _near_text(parse_rational(x)) for x in parameters)
+    return f"{name} (≈ {':'.join((kind, *near))})"
 
 
 def _slope(sigma: Fraction) -> str:

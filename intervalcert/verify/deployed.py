@@ -24,9 +24,8 @@ over i in N̂ at u is positive if, with the rows' errors e_i,
 which holds for all eps below a quotient. All of it is computed in float64, in sums and products of non-negative numbers
 which are enlarged by more than their rounding (`upward`).
 
-ReLU, identity, hard_tanh and clip are exact in floats; leaky_relu takes one more product, by a slope that may be
-rounded to the format or not, and its values must not overflow either. Other activations are refused: the accuracy of
-library functions is not known.
+What an activation adds to that it says itself (`Activation.float_error`): ReLU, identity, hard_tanh and clip nothing,
+leaky_relu one more product. Others are refused.
 """
 
 from __future__ import annotations
@@ -42,14 +41,13 @@ import numpy as np
 from intervalcert.backends.protocol import Backend, Floats, Indices
 from intervalcert.bounds.norm_bounds import Plan, layer_bound
 from intervalcert.errors import InputError, SoundnessError
-from intervalcert.model.activations import activation
+from intervalcert.model.activations import FloatError
 from intervalcert.model.evaluation import Evaluator
 from intervalcert.model.layers import Layer
 from intervalcert.model.network import Network
 from intervalcert.numbers.float_environment import arithmetic_fault, product_fault
 from intervalcert.numbers.float_formats import FloatFormat
 from intervalcert.numbers.matrices import RationalMatrix
-from intervalcert.numbers.parsing import as_fraction
 from intervalcert.numbers.rounding import float_enclosure
 from intervalcert.numbers.text import shortest_exact
 from intervalcert.numbers.upward import enlarged, float_up, norms_up
@@ -83,30 +81,9 @@ def as_deployed(network: Network, form: FloatFormat) -> Network:
     for index, layer in enumerate(network.layers):
         weights = form.rounded(layer.weights, f"the weights of layer {index}")
         bias = None if layer.bias is None else form.rounded(layer.bias, f"the bias of layer {index}")
-        layers.append(Layer(weights, bias, _activation(layer, index, form)))
+        function = None if layer.activation is None else layer.activation.in_format(form, f"layer {index}")
+        layers.append(Layer(weights, bias, function))
     return Network(tuple(layers), network.sources, single=network.single)
-
-
-def _activation(layer: Layer, index: int, form: FloatFormat) -> Any:
-    if layer.activation is None or layer.activation.name in {"relu", "identity", "hard_tanh"}:
-        return layer.activation
-    kind, _, slope = layer.activation.name.partition(":")
-    if kind == "clip":
-        ends = [end for end in slope.split(":") if end not in {"-inf", "inf"}]
-        for end in map(as_fraction, ends):
-            if form.rounded(RationalMatrix.from_fractions([[end]]), f"the end of layer {index}'s clip")[0, 0] != end:
-                raise InputError(f"layer {index}: an end of {layer.activation.name!r} is not a number of {form.name}")
-        return layer.activation
-    if kind != "leaky_relu":
-        raise InputError(
-            f"layer {index}: how {layer.activation.name!r} is rounded in {form.name} is not known (relu, leaky_relu, "
-            "clip, hard_tanh and identity are)"
-        )
-    value = as_fraction(slope)
-    rounded = form.rounded(RationalMatrix.from_fractions([[value]]), f"the slope of layer {index}")[0, 0]
-    if rounded == value:
-        return layer.activation
-    return activation(f"leaky_relu:{rounded.numerator}/{rounded.denominator}")
 
 
 def too_coarse(network: Network, form: FloatFormat) -> str | None:
@@ -220,7 +197,7 @@ class Deployment:
         for constants, layer, (low, high) in zip(self._layers, self.network.layers, before, strict=True):
             rows.append(enlarged(constants.magnitudes @ sizes + constants.bias, len(sizes)))
             if layer.activation is not None:
-                sizes = _bent_size(layer, low, high)
+                sizes = layer.activation.size_upper(low, high)
         return Extent(tuple(rows))
 
     @_quietly
@@ -233,8 +210,7 @@ class Deployment:
         ):
             rows.append(enlarged(constants.rows[:, None] * size + constants.bias))
             if layer.activation is not None:
-                centre = _bent_size(layer, low, high)
-                still = float(norms_up(centre, axis=0)[0])
+                still = float(norms_up(layer.activation.size_upper(low, high), axis=0)[0])
                 size = still + self._reach[index + 1] * radius
         return Extent(tuple(rows))
 
@@ -306,7 +282,7 @@ class Deployment:
 class _Constants:
     """Of one layer: floats above the true numbers. `bias` is a column.
 
-    again: what the product of leaky_relu adds, as a part of the sum. largest: what a sum may be at most, so that
+    again: what the activation adds, as a part of the sum (`FloatError`). largest: what a sum may be at most, so that
     neither it nor what the activation makes of it overflows.
     """
 
@@ -331,14 +307,9 @@ class _Constants:
         magnitudes = np.abs(_floats(layer.weights))
         absolute = RationalMatrix(abs(layer.weights.numerators), layer.weights.denominator)
         bound = layer_bound(absolute, ladder, Plan("auto"))
-        lipschitz, again = Fraction(0), Fraction(0)
+        lipschitz, error = Fraction(0), FloatError(Fraction(0), Fraction(0), form.largest)
         if layer.activation is not None:
-            lipschitz = layer.activation.lipschitz
-            if layer.activation.name.startswith("leaky_relu"):
-                again = 3 * form.unit * lipschitz  # the product is off by u, the slope by another; u² is less than u
-        extra = form.tiny if again else Fraction(0)
-        # |slope·z|·(1 + 3u) + η must not overflow; twice the factor, at least 1, leaves room for all of it.
-        largest = form.largest / (2 * lipschitz) if again else form.largest
+            lipschitz, error = layer.activation.lipschitz, layer.activation.float_error(form)
         return _Constants(
             magnitudes=magnitudes,
             bias=np.zeros((rows, 1)) if layer.bias is None else np.abs(_floats(layer.bias)),
@@ -347,21 +318,8 @@ class _Constants:
             absolute=float_up(bound.upper),
             kappa=math.inf if wide else float_up(kappa),
             underflow=float_up(underflow),
-            absolute_underflow=float_up((underflow * (1 + again) + extra) * (math.isqrt(rows) + 1)),
+            absolute_underflow=float_up((underflow * (1 + error.relative) + error.absolute) * (math.isqrt(rows) + 1)),
             lipschitz=float_up(lipschitz),
-            again=float_up(again),
-            largest=float_enclosure(largest, largest)[0],
+            again=float_up(error.relative),
+            largest=float_enclosure(error.largest, error.largest)[0],
         )
-
-
-def _bent_size(layer: Layer, low: Floats, high: Floats) -> Floats:
-    """Bounds of |f(z)| of the activation f, for z between the ends: |f(z)| <= |f(0)| + lipschitz·|z|."""
-    if layer.activation is None or layer.activation.piecewise_linear is None:
-        raise ValueError("no activation that is evaluated in floats")
-    if layer.activation.name == "relu":
-        return np.maximum(high, 0.0)
-    function = layer.activation.piecewise_linear
-    still = abs(function.offset + sum(weight * max(-kink, Fraction(0)) for weight, kink in function.hinges))
-    steep = float_up(layer.activation.lipschitz)
-    size: Floats = enlarged(float_up(still) + steep * np.maximum(-low, high))
-    return np.minimum(size, 1.0) if layer.activation.name == "hard_tanh" else size

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from intervalcert.errors import InputError
 from intervalcert.io.models.interface import Hints
 from intervalcert.io.models.tensors import MAX_COMPUTED, Budget, Tensor
-from intervalcert.model.activations import activation
+from intervalcert.model.activations import IDENTITY, Activation, Sigmoid, activation
 from intervalcert.model.arrays import MAX_ENTRIES
 from intervalcert.model.layers import Layer, UncertainScale
 from intervalcert.model.network import EpsSpace, Network
@@ -84,7 +84,7 @@ class Assembly:
         self._note_computed(weights, bias)
         self._normalise()
         if self._weights is not None or self._least < 1:
-            self._end("identity")
+            self._end(IDENTITY)
         elif self._scale is not None or self._shift is not None:
             self.note("a scaling or a shift before a layer")
             if self._shift is not None:
@@ -181,7 +181,7 @@ class Assembly:
     def _make_room(self) -> None:
         """For factors that are not known exactly: one layer holds them once."""
         if self._least < 1:
-            self._end("identity")
+            self._end(IDENTITY)
 
     def _shrink(self) -> None:
         """What is pending is multiplied with factors in [FACTOR_LEAST, 1]."""
@@ -195,8 +195,9 @@ class Assembly:
 
     def activate(self, name: str) -> None:
         """The activation of that name."""
-        if name != "identity":
-            self._end(name)
+        function = activation(name)
+        if function != IDENTITY:
+            self._end(function)
 
     def soften(self) -> None:
         """A softmax over all numbers, which is left out: it keeps their order. Requires: it is the end."""
@@ -221,7 +222,7 @@ class Assembly:
         self._check_end(hints or Hints())
         self._normalise()
         if self._least < 1:  # the last layer must be known exactly
-            self._end("identity")
+            self._end(IDENTITY)
         if not self._layers or self._layers[-1].activation is not None:
             self._end(None)
         space: EpsSpace = "input" if self._normalisation is None else "normalised"
@@ -235,14 +236,14 @@ class Assembly:
             return
         last = self._layers[-1] if self._layers else None
         pending = self._weights is not None or self._scale is not None or self._shift is not None or self._least < 1
-        if last is None or pending or last.activation != activation("sigmoid") or last.after is not None:
+        if last is None or pending or not isinstance(last.activation, Sigmoid) or last.after is not None:
             if hints.strip_softmax:
                 raise InputError(
                     "there is no softmax at the end to be stripped, nor a sigmoid: leave --strip-softmax out"
                 )
         elif hints.strip_softmax:
             self.note("a sigmoid")  # in floats it can make two numbers equal
-            self._layers[-1] = replace(last, activation=None if last.before is None else activation("identity"))
+            self._layers[-1] = replace(last, activation=None if last.before is None else IDENTITY)
             if self.width == 1 and self._ends_with_a_sigmoid() and not hints.says_single:
                 raise InputError(
                     "the model ends with several sigmoids: without the last one its output is still above 0 whatever "
@@ -259,7 +260,7 @@ class Assembly:
         """Before a last layer that changes nothing, which stands where another activation was."""
         *before, last = self._layers
         same = last.weights.shape == (1, 1) and last.weights[0, 0] == 1 and not last.columns
-        return bool(before) and same and before[-1].activation == activation("sigmoid")
+        return bool(before) and same and isinstance(before[-1].activation, Sigmoid)
 
     def _normalise(self) -> None:
         """What is pending becomes the normalisation, if it comes before everything else and no input is lost in it.
@@ -290,7 +291,7 @@ class Assembly:
         if shift is not None and any(shift.exact()[0].tolist()):
             self._shift = shift
 
-    def _end(self, name: str | None) -> None:
+    def _end(self, function: Activation | None) -> None:
         """What is pending becomes a layer with that activation."""
         self._normalise()
         weights, bias = self._weights, self._bias
@@ -307,7 +308,6 @@ class Assembly:
                 self.note("a scaling")
             weights = weights * self._scale.reshaped((self._scale.size, 1))
             bias = None if bias is None else bias * self._scale
-        function = None if name is None else activation(name)
         if self._least < 1:
             inner = _sum(bias, self._offset)
             uncertain = UncertainScale(self._column(inner), self._least)

@@ -395,7 +395,7 @@ def check_deviation(program: Program, v: Array, eps: float, tally: Tally, seed: 
     rng = np.random.default_rng([seed, 5])
     deployment, evaluator = deployment_of(program)
     at_v = deviation_at(deployment, evaluator, v[:, None])
-    everywhere = deployment.for_every(Fraction(float(np.linalg.norm(v)) * (1 + 1e-12)))
+    everywhere = deployment.for_every(Fraction(float(np.linalg.norm(v)) * (1 + 1e-12)), evaluator)
     inputs = around(program.name, v, eps, rng, 8)
     *_, logits, last = exact(program, inputs)
     classes, count = len(program.weights[-1]), inputs.shape[1]
@@ -471,8 +471,8 @@ def test_given_logits_pay_for_the_errors_at_the_input_too() -> None:
     """They may be the program's own: then N(v) is as far from them as the program can be from N at v."""
     rng = np.random.default_rng(4)
     weights = tuple(rounded("float16", rng.standard_normal(shape) / 4) for shape in ((8, 20), (3, 8)))
-    deployment, _ = deployment_of(Program("float16", weights, (None, None)))
-    found = deployment.for_every(Fraction(2))
+    deployment, evaluator = deployment_of(Program("float16", weights, (None, None)))
+    found = deployment.for_every(Fraction(2), evaluator)
     logits, margins, winners = np.array([[40.0], [3.0], [1.0]]), np.ones((3, 3)), np.zeros(1, dtype=np.intp)
     once, twice = (deployment.radii(found, logits, logits, winners, margins, twice=flag)[0] for flag in (False, True))
     errors = deployment.errors_at(found, 0.0, winners)[1:, 0]

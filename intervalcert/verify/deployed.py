@@ -166,7 +166,6 @@ class Deployment:
         """
         _check_arithmetic()
         self.network, self.form = network, form
-        self._norms, self._ladder = norms, ladder
         layers = zip(network.layers, norms, strict=True)
         self._layers = [_Constants.of(layer, norm, form, ladder) for layer, norm in layers]
         self._reach = self._reaches(sigmas)
@@ -243,10 +242,10 @@ class Deployment:
             beta = float(enlarged(stretched * beta + factor * (part * spread)))
         raise ValueError("a network without layers")
 
-    def for_every(self, norm: Fraction) -> Deviation:
-        """For all inputs v with ||v|| <= norm."""
+    def for_every(self, norm: Fraction, evaluator: Evaluator) -> Deviation:
+        """For all inputs v with ||v|| <= norm. Requires: an evaluator of this network."""
         zero = RationalMatrix.from_floats(np.zeros((self.network.inputs, 1)))
-        at_zero = Evaluator(self.network, self._norms, self._ladder[0]).before_activations(zero)
+        at_zero = evaluator.before_activations(zero)
         return self.deviation(self.extent_within(norm, [value.float_bounds() for value in at_zero]))
 
     @_quietly

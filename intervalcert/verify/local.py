@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from intervalcert.backends.escalation import escalate
 from intervalcert.backends.protocol import Backend, Floats
 from intervalcert.errors import InconclusiveError, InputError
-from intervalcert.model.evaluation import PointEvaluator, is_piecewise_linear
+from intervalcert.model.evaluation import Evaluators, PointEvaluator, is_piecewise_linear
 from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.proof.local import LocalChecker, LocalWitness
@@ -47,8 +46,16 @@ class LocalVerdict:
 class LocalVerifier:
     """Tries to certify single inputs of one network on a ladder of number systems."""
 
-    def __init__(self, network: Network, norms: Sequence[Fraction], ladder: Sequence[Backend[Any]]) -> None:
+    def __init__(
+        self,
+        network: Network,
+        norms: Sequence[Fraction],
+        ladder: Sequence[Backend[Any]],
+        evaluators: Evaluators | None = None,
+    ) -> None:
         """Requires: `norms` are upper bounds of the layers' operator norms; the last number system is exact.
+
+        evaluators: of this network, if somebody has them already.
 
         Raises: InputError if an activation is not piecewise linear.
         """
@@ -57,16 +64,17 @@ class LocalVerifier:
                 "local refinement is for piecewise linear activations (relu, leaky_relu:SLOPE, clip:LO:HI, hard_tanh, "
                 "identity): leave it out"
             )
-        self._network, self._norms, self._ladder = network, norms, ladder
+        self._network, self._ladder = network, ladder
+        self._evaluators = Evaluators(network, norms) if evaluators is None else evaluators
         self._near = [layer.weights.near_floats() for layer in network.layers]
         self._checkers: dict[Backend[Any], LocalChecker] = {}
         first = self._near[0].values
         self._first = first @ first.T
 
-    @cached_property
+    @property
     def points(self) -> PointEvaluator:
         """What follows a point through the network; its weights are converted when they are needed."""
-        return PointEvaluator(self._network, self._norms, self._ladder[-1])
+        return self._evaluators.of_points(self._ladder[-1])
 
     def certify(
         self, x: RationalMatrix, eps: Fraction, rounds: int = DEFAULT_EFFORT, margin_deductions: Floats | None = None

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from intervalcert.backends.escalation import escalate
-from intervalcert.backends.protocol import Backend, Floats, Indices, Matrix
+from intervalcert.backends.protocol import Backend, Floats, Indices
 from intervalcert.errors import InconclusiveError, InputError, UsageError
 from intervalcert.model.evaluation import (
     Ends,
-    Evaluator,
+    Evaluators,
     PointEvaluator,
     check_evaluable,
     is_piecewise_linear,
@@ -104,18 +103,18 @@ class PointVerifier:
         check_evaluable(job.network)
         self._job = job
         self._bulk = VectorisedCertifier(job.margins, job.ladder[-1])
-        self._evaluators: dict[Backend[Any], Evaluator] = {}
-        self._local = None if job.effort is None else LocalVerifier(job.network, job.norms, job.ladder)
+        self._evaluators = Evaluators(job.network, job.norms)
+        self._local = None
+        if job.effort is not None:
+            self._local = LocalVerifier(job.network, job.norms, job.ladder, self._evaluators)
         self._deployment = None
         if job.form is not None:
             self._deployment = Deployment(job.network, job.norms, job.sigmas, job.form, job.ladder)
         self._margins = floats_above(job.margins)
 
-    @cached_property
+    @property
     def _points(self) -> PointEvaluator:
-        if self._local is not None:
-            return self._local.points
-        return PointEvaluator(self._job.network, self._job.norms, self._job.ladder[-1])
+        return self._evaluators.of_points(self._job.ladder[-1])
 
     def verdicts(self, batch: Batch, on_input: Callable[[], None] = lambda: None) -> Verdicts:
         """A verdict for each input of the batch. on_input: called after each of them that is looked at by itself."""
@@ -134,7 +133,8 @@ class PointVerifier:
     def _together(self, batch: Batch) -> list[Verdict]:
         """By the first number system, all at once; one by one where it cannot tell."""
         low, high = (
-            end.T for end in self._evaluator(self._job.ladder[0]).before_activations(batch.inputs)[-1].float_bounds()
+            end.T
+            for end in self._evaluators.on(self._job.ladder[0]).before_activations(batch.inputs)[-1].float_bounds()
         )
         winners = _likely_winners(low.T, high.T)
         places = np.arange(len(low)), winners
@@ -156,7 +156,7 @@ class PointVerifier:
         """Of the program in floats: certified with an error bound that does not claim to be the least one."""
         effort = self._job.effort
         try:
-            evaluator = self._evaluator(self._job.ladder[0])
+            evaluator = self._evaluators.on(self._job.ladder[0])
             before = [value.float_bounds() for value in evaluator.before_activations(batch.inputs)]
         except InconclusiveError:  # float64 does not reach so far
             some = (self._one_by_one(batch, index) for index in range(len(batch.radii)))
@@ -184,11 +184,6 @@ class PointVerifier:
             found.append(replace(verdict, proved_by=proved_by, fault=fault))
             on_input()
         return found
-
-    def _evaluator(self, backend: Backend[Any]) -> Evaluator:
-        if backend not in self._evaluators:
-            self._evaluators[backend] = Evaluator(self._job.network, self._job.norms, backend)
-        return self._evaluators[backend]
 
     def _one_by_one(self, batch: Batch, index: int) -> Verdict:
         """Too close for a batch: on finer and finer number systems, at last on exact rationals.
@@ -225,7 +220,7 @@ class PointVerifier:
         for backend in self._job.ladder[1:] or self._job.ladder:
 
             def enclosed(x: RationalMatrix, backend: Backend[Any] = backend) -> tuple[int, Floats, Floats]:
-                logits = self._evaluator(backend).before_activations(x)[-1]
+                logits = self._evaluators.on(backend).before_activations(x)[-1]
                 low, high = (end[:, 0] for end in logits.float_bounds())
                 return _leads((low, high), lambda winner: leads_of(logits, winner, backend))
 
@@ -292,7 +287,7 @@ class LogitVerifier:
         self.classes = len(job.margins)
         self.columns = self.classes if single is None else 1
         self._deployment = Deployment(job.network, job.norms, job.sigmas, job.form, job.ladder)
-        self._worst = self._deployment.for_every(norm)
+        self._worst = self._deployment.for_every(norm, Evaluators(job.network, job.norms).on(job.ladder[0]))
         self._margins = floats_above(job.margins)
 
     def verdicts(self, rows: NumberTable, radii: Epsilons, *, with_radius: bool = True) -> Verdicts:  # noqa: ARG002
@@ -349,15 +344,10 @@ def evaluations(
     network: Network, norms: Sequence[Fraction], ladder: Sequence[Backend[Any]], batches: Iterator[Batch]
 ) -> Iterator[tuple[Evaluation, int]]:
     """Of each batch, on the first number system that gives one, with its part of the work."""
-    known: dict[Backend[Any], Evaluator] = {}
-
-    def values(backend: Backend[Any], inputs: RationalMatrix) -> list[Matrix[Any]]:
-        if backend not in known:
-            known[backend] = Evaluator(network, norms, backend)
-        return known[backend].before_activations(inputs)
+    evaluators = Evaluators(network, norms)
 
     def ends(inputs: RationalMatrix) -> list[tuple[Floats, Floats]]:
-        found = escalate(ladder, lambda backend: values(backend, inputs))
+        found = escalate(ladder, lambda backend: evaluators.on(backend).before_activations(inputs))
         *hidden, (low, high) = (value.float_bounds() for value in found.value)
         own = slice(0 if network.single is None else 1, None)
         return [*hidden, (low[own], high[own])]

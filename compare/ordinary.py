@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from intervalcert import Network
+from intervalcert.search.float_network import FloatNetwork
 
 __all__ = ["CLUSTER_UNIT", "clusters", "logits", "trained"]
 
@@ -71,13 +72,8 @@ def _gradients(parameters: Sequence[F32], x: F32, labels: Integers) -> list[F32]
 
 
 def logits(network: Network, x: Floats) -> Floats:
-    """The outputs of a ReLU network, in float64: what a user would hand over."""
-    for layer in network.layers:
-        x = x @ np.asarray(layer.weights.numerators / layer.weights.denominator, dtype=float).T
-        if layer.bias is not None:
-            x = x + np.asarray(layer.bias.numerators / layer.bias.denominator, dtype=float)[:, 0]
-        x = x if layer.activation is None else np.maximum(x, 0.0)
-    return x
+    """The outputs of a network, in float64: what a user would hand over."""
+    return FloatNetwork.of(network).logits(x.T).T
 
 
 def clusters(count: int, seed: int) -> tuple[Integers, Integers]:

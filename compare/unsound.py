@@ -22,6 +22,7 @@ from intervalcert import Bounds, Network, certify, compute_bounds
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import sqrt_lower
 from intervalcert.numbers.text import decimal_lower, decimal_upper, format_exact
+from intervalcert.search.float_network import FloatNetwork
 
 __all__ = ["BOUNDS", "FIGURES", "GUARDED", "NORMS", "TIES", "certified", "exact_logits", "run"]
 
@@ -217,19 +218,16 @@ class Case:
     inputs: Floats
     bounds: Bounds
     weights: list[F32]
+    floats: FloatNetwork
 
     @staticmethod
     def of(name: str, network: Network, inputs: Floats) -> Case:
-        return Case(name, network, inputs, compute_bounds(network), _float32(network))
+        return Case(name, network, inputs, compute_bounds(network), _float32(network), FloatNetwork.of(network))
 
     def jacobian(self, x: Floats) -> Floats:
         """The logits at x are this times x."""
-        product = np.eye(len(x))
-        for w, activation in zip(self.weights, self.network.activations, strict=True):
-            product = w.astype(np.float64) @ product
-            if activation == "relu":
-                product *= (product @ x > 0)[:, None]
-        return product
+        *inner, _ = self.floats.before_activations(x[:, None])
+        return self.floats.gradients(inner, np.eye(self.network.outputs)).T
 
     def winner(self, x: Floats) -> int:
         return int(np.argmax(self.jacobian(x) @ x))

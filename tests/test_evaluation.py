@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from intervalcert import InputError, Network, certify_inputs, compute_bounds
 from intervalcert.backends.registry import backend_names, get_backend
 from intervalcert.model import evaluation as module
-from intervalcert.model.evaluation import Evaluator, PointEvaluator, check_evaluable
+from intervalcert.model.evaluation import Evaluator, Evaluators, PointEvaluator, check_evaluable
 from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.verify.points import Batch, Job, PointVerifier
 
 HINGES = ("relu", "leaky_relu:0.01", "leaky_relu:1/3", "leaky_relu:-0.5", "leaky_relu:3", "hard_tanh", "identity")
 HINGES += ("clip:0:6", "clip:1/3:1/2", "clip:-inf:0.1", "clip:-2:inf", "clip:1:1")
@@ -208,6 +209,39 @@ def test_a_matrix_of_several_layers_is_converted_once(monkeypatch, make):
     monkeypatch.setattr(type(exact), "matrix", lambda self, data: (converted.append(data), matrix(self, data))[1])
     make(network, [Fraction(3)] * 4, exact)
     assert [sum(data is each for data in converted) for each in (shared, last)] == [1, 1]
+
+
+def test_an_evaluator_is_made_once_for_each_number_system():
+    network = drawn(3)
+    evaluators = Evaluators(network, norms_of(network))
+    exact, arb = get_backend("exact"), get_backend("arb")
+    assert evaluators.on(exact) is evaluators.on(get_backend("exact"))
+    assert evaluators.on(arb) is not evaluators.on(exact)
+    assert evaluators.on(arb).backend == arb
+    assert evaluators.on(arb) is not evaluators.on(get_backend("arb", 200))
+    assert evaluators.of_points(exact) is evaluators.of_points(exact)
+
+
+@pytest.mark.parametrize("ladder", [("float64", "exact"), ("exact",)])
+def test_a_network_is_converted_once_for_all_that_a_point_asks(monkeypatch, ladder):
+    """Batches, single points and the local refinement share their evaluators."""
+    network = drawn(6)
+    made = []
+    for kind in (Evaluator, PointEvaluator):
+        start = kind.__init__
+        monkeypatch.setattr(
+            kind,
+            "__init__",
+            lambda self, *given, start=start: (made.append((type(self), given[2])), start(self, *given))[1],
+        )
+    systems = tuple(map(get_backend, ladder))
+    margins = compute_bounds(network, "exact", 3).margins.matrix
+    verifier = PointVerifier(Job(network, tuple(norms_of(network)), margins, systems, effort=3))
+    points = some_inputs(6, 3, 4)
+    for eps in (Fraction(1, 10**6), Fraction(1, 10), Fraction(10)):
+        verifier.verdicts(Batch(columns(points), (eps,) * len(points)))
+    assert len(made) == len(set(made))
+    assert {kind for kind, _ in made} == {Evaluator, PointEvaluator}
 
 
 def test_exact_is_exact():

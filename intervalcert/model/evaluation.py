@@ -157,13 +157,13 @@ class Evaluator(_ForwardPass[Matrix[Any]]):
         super().__init__(network, backend)
         pairs = list(zip(network.of_weights(backend.matrix), norms, strict=True))
         within = {(id(weights), norm): weights.with_norm_bound(norm) for weights, norm in pairs}
-        self._weights = [within[id(weights), norm] for weights, norm in pairs]
+        self.weights = [within[id(weights), norm] for weights, norm in pairs]
 
     def _entered(self, inputs: RationalMatrix) -> Matrix[Any]:
         return self.backend.matrix(inputs)
 
     def _product(self, index: int, value: Matrix[Any]) -> Matrix[Any]:
-        return self._weights[index] @ value
+        return self.weights[index] @ value
 
     def _plus(self, value: Matrix[Any], column: Matrix[Any] | None) -> Matrix[Any]:
         return self._sum(value, column)

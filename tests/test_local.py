@@ -31,6 +31,7 @@ from intervalcert.proof.local import LocalChecker, LocalWitness
 from intervalcert.report.text import summary_table
 from intervalcert.search import local as search_module
 from intervalcert.search.ellipsoids import guess_step
+from intervalcert.search.float_network import FloatNetwork
 from intervalcert.verify import local as module
 from intervalcert.verify.local import LocalVerifier
 from intervalcert.verify.number_table import Epsilons, NumberTable
@@ -427,9 +428,8 @@ def column(x):
 
 def guessed(network, x, eps, effort=5):
     """The estimated ratio of a guess, its chains, and the winner."""
-    certifier = LocalVerifier(network, norms_of(network), (get_backend("exact"),))
     ends, _ = enclosed(network, x, 0)
-    search = search_module.LocalSearch(network, certifier._near, certifier._first, ends, eps)
+    search = search_module.LocalSearch(network, FloatNetwork.of(network), ends, eps)
     ratio, witness = search.search(effort)
     return ratio, () if witness is None else witness.chains, search.winner
 

@@ -27,7 +27,7 @@ from intervalcert.errors import InputError
 from intervalcert.numbers.float_formats import FloatFormat
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.parsing import parse_rational
-from intervalcert.numbers.rounding import float_enclosure
+from intervalcert.numbers.upward import enlarged, float_up
 
 __all__ = [
     "ACTIVATIONS",
@@ -54,9 +54,6 @@ MAX_BITS = 8_400
 with an exponent of 1,000) fewer than that: larger ones would only make every product of bounds as long."""
 
 _ZERO, _ONE = Fraction(0), Fraction(1)
-
-_ENLARGED, _LEAST = 1 + 2.0**-47, 2.0**-1000
-"""More than a product and a sum of floats are rounded by, and than what they may lose below the smallest float."""
 
 
 @dataclass(frozen=True)
@@ -210,9 +207,7 @@ class PiecewiseLinear(Componentwise):
     def size_upper(self, low: Floats, high: Floats) -> Floats:
         """|f(z)| <= |f(0)| + lipschitz·|z|."""
         at_zero = abs(self.offset + sum(weight * max(-kink, _ZERO) for weight, kink in self.hinges))
-        still, steep = (float_enclosure(x, x)[1] for x in (at_zero, self.lipschitz))
-        found: Floats = (still + steep * np.maximum(-low, high)) * _ENLARGED + _LEAST
-        return found
+        return enlarged(float_up(at_zero) + float_up(self.lipschitz) * np.maximum(-low, high))
 
 
 class Clip(PiecewiseLinear):

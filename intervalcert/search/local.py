@@ -11,12 +11,10 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from intervalcert.backends.protocol import Floats
-from intervalcert.model.activations import PiecewiseLinear
 from intervalcert.model.evaluation import Ends
 from intervalcert.model.network import Network
 from intervalcert.numbers.rounding import float_enclosure
@@ -24,6 +22,7 @@ from intervalcert.proof.ellipsoids import LoewnerMajorant, Sector, Step
 from intervalcert.proof.local import LocalLink, LocalWitness, bent_layers
 from intervalcert.proof.sectors import sector_around
 from intervalcert.search.ellipsoids import GuessedStep, guess_majorant, guess_step
+from intervalcert.search.float_network import FloatNetwork
 from intervalcert.search.multipliers import backed_off, improved_weights
 
 __all__ = ["LocalSearch"]
@@ -51,16 +50,16 @@ class LocalSearch:
     def __init__(
         self,
         network: Network,
-        near: Sequence[Any],
-        first: Floats,
+        floats: FloatNetwork,
         ends: Sequence[Ends],
         eps: Fraction,
         margin_deductions: Floats | None = None,
     ) -> None:
-        """ends: of W·x + b of each layer at the input."""
+        """floats: of the network. ends: of W·x + b of each layer at the input."""
         if not all(np.isfinite(end).all() for pair in ends for end in pair):
             raise FloatingPointError("values beyond the floats")
-        self._near, self._first, self._eps = near, first, _float(eps)
+        self._floats, self._eps = floats, _float(eps)
+        self._near = [layer.weights for layer in floats.layers]
         self._functions = bent_layers(network)
         *self._inner, (low, high) = ends
         logits = low / 2 + high / 2
@@ -69,8 +68,7 @@ class LocalSearch:
             np.zeros(network.outputs - 1) if margin_deductions is None else np.delete(margin_deductions, self.winner)
         )
         self._leads = np.delete(logits[self.winner] - logits, self.winner) - self.margin_deductions
-        last = np.ldexp(near[-1].values, near[-1].exponent)
-        self._directions = np.delete(last[self.winner] - last, self.winner, axis=0).T
+        self._directions = floats.leads(self.winner)
 
     def search(self, rounds: int) -> tuple[float, LocalWitness | None]:
         """The least lead over eps times its slope, as floats have it; and a witness if that is worth a proof.
@@ -111,13 +109,8 @@ class LocalSearch:
 
     def _largest_ratio(self) -> float:
         """What no estimated ratio can exceed: the least lead over eps times the length of its gradient, at v itself."""
-        g = self._directions
-        weights = list(zip(self._near, self._functions, self._inner, strict=False))
-        for near, (function, _), (low, high) in weights[:0:-1]:
-            g = np.ldexp(near.values.T @ (_slopes(low / 2 + high / 2, function)[:, None] * g), near.exponent)
-        near, (function, _), (low, high) = weights[0]
-        g = _slopes(low / 2 + high / 2, function)[:, None] * g
-        lengths = np.ldexp(np.sqrt(np.maximum((g * (self._first @ g)).sum(axis=0), 0.0)), near.exponent)
+        middles = [(low / 2 + high / 2)[:, None] for low, high in self._inner]
+        lengths = self._floats.lead_gradient_lengths(middles, self.winner)
         return float((self._leads / np.maximum(self._eps * lengths, 1e-300)).min()) * (1 + _ROOM)
 
     def _estimated_ratio(self, chain: _Chain) -> tuple[float, int]:
@@ -173,7 +166,7 @@ class LocalSearch:
                     w = near.values[:, before.kept]
                     s = w @ before.step.after @ w.T
                 else:
-                    s = self._first
+                    s = self._floats.first_gram
                 diagonal = np.maximum(s.diagonal(), 0.0)
                 power = math.frexp(max(float(diagonal.max()), 2.0**-900))[1]
                 exponent = power + 2 * near.exponent
@@ -223,14 +216,6 @@ def _first_weights(s: Floats, spread: Floats) -> Floats:
         x = v * (s @ (v * (x / size)))
         norm = float(np.linalg.norm(x))
     return v * math.sqrt(_NORM / max(norm, 2.0**-500))
-
-
-def _slopes(x: Floats, function: PiecewiseLinear) -> Floats:
-    """Of the piecewise linear function at x; at a kink that of the piece before."""
-    total = np.full(len(x), float(function.slope))
-    for weight, kink in function.hinges:
-        total = total + float(weight) * (x > float(kink))
-    return total
 
 
 def _float(x: Fraction) -> float:

@@ -12,11 +12,12 @@ import numpy as np
 
 from intervalcert.backends.escalation import escalate
 from intervalcert.backends.protocol import Backend, Floats
-from intervalcert.errors import InconclusiveError, InputError
+from intervalcert.errors import InconclusiveError, InputError, shortened
 from intervalcert.model.evaluation import Evaluators, PointEvaluator, is_piecewise_linear
 from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.proof.local import LocalChecker, LocalWitness
+from intervalcert.search.float_network import FloatNetwork
 from intervalcert.search.local import LocalSearch
 
 __all__ = ["DEFAULT_EFFORT", "RAISE_FAULTS", "LocalVerdict", "LocalVerifier"]
@@ -66,10 +67,8 @@ class LocalVerifier:
             )
         self._network, self._ladder = network, ladder
         self._evaluators = Evaluators(network, norms) if evaluators is None else evaluators
-        self._near = [layer.weights.near_floats() for layer in network.layers]
+        self._floats = FloatNetwork.of(network)
         self._checkers: dict[Backend[Any], LocalChecker] = {}
-        first = self._near[0].values
-        self._first = first @ first.T
 
     @property
     def points(self) -> PointEvaluator:
@@ -97,7 +96,7 @@ class LocalVerifier:
         *inner, logits = self.points.at(x)
         ends = [value.float_bounds() for value in (*inner, logits)]
         with np.errstate(over="raise", invalid="raise"):
-            search = LocalSearch(self._network, self._near, self._first, ends, eps, margin_deductions)
+            search = LocalSearch(self._network, self._floats, ends, eps, margin_deductions)
             ratio, witness = search.search(rounds)
         if witness is None:
             return LocalVerdict(False, ratio)
@@ -117,4 +116,4 @@ class LocalVerifier:
 
 
 def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:100]
+    return shortened(f"{type(error).__name__}: {error}", 100)

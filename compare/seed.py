@@ -23,7 +23,7 @@ from compare import pictures
 from compare.harness import Outcome, Setting, table
 from intervalcert import Network, compute_bounds, load_model
 from intervalcert.backends.registry import precision_ladder
-from intervalcert.execution.streaming import Outputs, certify_all, read_outputs, summarise
+from intervalcert.execution.streaming import Outputs, read_outputs, summarise
 from intervalcert.proof.decision import Certifier
 
 __all__ = ["SeedLayer", "heron_upper", "run", "seed_layer", "seed_margins"]
@@ -206,7 +206,7 @@ def _curve(
 
 def _certified(margins: Sequence[Sequence[Fraction]], outputs: Outputs) -> int:
     certifier = Certifier(margins, precision_ladder("arb"))
-    radii = outputs.radii or ()
+    radii = outputs.epsilons or ()
     return sum(certifier.verdict(row, eps).certified for row, eps in zip(outputs.rows, radii, strict=True))
 
 
@@ -228,7 +228,8 @@ def _paper_table(
         certifier = Certifier(
             compute_bounds(network, name, 11, margins="product").margins.matrix, precision_ladder("arb")
         )
-        verdicts = certify_all(certifier, outputs, outputs.radii or ())
+        rows = zip(outputs.rows, outputs.epsilons or (), strict=True)
+        verdicts = [certifier.verdict(row, eps, index) for index, (row, eps) in enumerate(rows)]
         vra = "no labels"
         if labels.is_file():
             with np.load(labels, allow_pickle=False) as archive:

@@ -20,22 +20,19 @@ from intervalcert.bounds.margin_bounds import MAX_EFFORT, MarginMethod, MarginPl
 from intervalcert.bounds.norm_bounds import NormMethod, Plan
 from intervalcert.bounds.results import Bounds, Method
 from intervalcert.errors import InputError, InputWarning, UsageError
-from intervalcert.execution.processes import verify_batches
-from intervalcert.execution.streaming import certify_all, outputs_of, table_of
+from intervalcert.execution.streaming import outputs_of, table_of, verified_inputs
 from intervalcert.io.bounds_file import witnesses_of
 from intervalcert.io.models import load_model
 from intervalcert.model.evaluation import check_evaluable, is_piecewise_linear
 from intervalcert.model.network import Network
 from intervalcert.model.single import Single
 from intervalcert.numbers.float_formats import get_format
-from intervalcert.numbers.matrices import RationalVector
 from intervalcert.numbers.parsing import as_fraction, is_flat, is_listed, plain_array
-from intervalcert.numbers.rounding import float_near
 from intervalcert.proof.norms import Iterations
 from intervalcert.verify.deployed import as_deployed
 from intervalcert.verify.local import DEFAULT_EFFORT
 from intervalcert.verify.number_table import Epsilons, NumberTable
-from intervalcert.verify.points import Evaluation, Job, LogitVerifier, batches_of, evaluations
+from intervalcert.verify.points import Evaluation, Job, LogitVerifier, PointVerifier, batches_of, evaluations
 from intervalcert.verify.units import PROBABILITIES, Units, are_probabilities, units_of
 from intervalcert.verify.vectorised import VectorisedCertifier
 from intervalcert.verify.verdicts import Verdicts
@@ -53,7 +50,7 @@ __all__ = [
     "verification_job",
 ]
 
-Radius = str | int | float | Fraction
+Number = str | int | float | Fraction
 
 
 class Module(Protocol):
@@ -123,7 +120,7 @@ def _as_network(model: Model) -> Network:
 
 
 def certify(
-    bounds: Bounds, outputs: npt.ArrayLike, eps: Radius | Sequence[Radius] | npt.NDArray[np.floating]
+    bounds: Bounds, outputs: npt.ArrayLike, eps: Number | Sequence[Number] | npt.NDArray[np.floating]
 ) -> Verdicts:
     """A verdict for each output: does every input within L2 distance eps have the same winner?
 
@@ -133,23 +130,12 @@ def certify(
         outputs: logits, one row per output (or a single one); floats are taken at their exact binary value. An array
             is decided at the speed of numpy; a list is read number by number. Of a model with a single output one
             number per output, flat or in rows.
-        eps: one radius, or one per output. The text "0.3" is 3/10; the float 0.3 is its binary value.
+        eps: one for all, or one per output. The text "0.3" is 3/10; the float 0.3 is its binary value.
     """
     certifier = vectorised_certifier(bounds)
-    outputs = _one_per_row(outputs, bounds.single)
-    rows = table_of(outputs)
-    if rows is not None:
-        _remark_probabilities(rows)
-        return replace(certifier.verdicts(rows, _radii(eps, len(rows))), eps_space=bounds.eps_space)
-    found = outputs_of(outputs)
-    _remark_probabilities(_exact_table(found.rows, "the outputs"))
-    if bounds.single is not None:
-        if len(found.rows[0]) != 1:
-            raise InputError(f"the outputs: {len(found.rows[0])} numbers per output, but the model has a single one")
-        found = replace(found, rows=tuple(row.with_first(bounds.single.constant) for row in found.rows))
-    radii = _radii(eps, len(found.rows))
-    exact = certify_all(certifier.one_by_one, found, [radii.exact(index) for index in range(len(found.rows))])
-    return replace(Verdicts.of([replace(verdict, exactly=True) for verdict in exact]), eps_space=bounds.eps_space)
+    rows = _table(_one_per_row(outputs, bounds.single), "the outputs")
+    _remark_probabilities(rows)
+    return certifier.verdicts(rows, _epsilons(eps, len(rows)))
 
 
 def _one_per_row(outputs: npt.ArrayLike, single: Single | None) -> npt.ArrayLike:
@@ -168,7 +154,7 @@ def _remark_probabilities(rows: NumberTable) -> None:
         warnings.warn(f"{rows.what}: {PROBABILITIES}", InputWarning, stacklevel=3)
 
 
-def _radii(eps: Radius | Sequence[Radius] | npt.NDArray[np.floating], count: int) -> Epsilons:
+def _epsilons(eps: Number | Sequence[Number] | npt.NDArray[np.floating], count: int) -> Epsilons:
     array = plain_array(eps)
     given: Any = eps if array is None else array
     if isinstance(given, np.ndarray) and not given.ndim:
@@ -176,7 +162,7 @@ def _radii(eps: Radius | Sequence[Radius] | npt.NDArray[np.floating], count: int
     if not is_listed(given):
         return Epsilons.all_equal(as_fraction(given))
     if len(given) != count:
-        raise InputError(f"{count} outputs, but {len(given)} radii")
+        raise InputError(f"{count} outputs, but {len(given)} values of eps")
     plain = array is not None and array.ndim == 1 and array.dtype.kind == "f" and array.dtype.itemsize <= 8
     if array is not None and plain and np.isfinite(array).all():
         return Epsilons.of_floats(array.astype(np.float64))
@@ -186,13 +172,13 @@ def _radii(eps: Radius | Sequence[Radius] | npt.NDArray[np.floating], count: int
 def certify_inputs(
     network: Model,
     inputs: npt.ArrayLike,
-    eps: Radius | Sequence[Radius] | npt.NDArray[np.floating],
+    eps: Number | Sequence[Number] | npt.NDArray[np.floating],
     *,
     bounds: Bounds | None = None,
     local: bool = False,
     effort: int = DEFAULT_EFFORT,
     deployed: str = "real",
-    scale: Radius | None = None,
+    scale: Number | None = None,
     jobs: int = 1,
 ) -> Verdicts:
     """A verdict for each input: does every input within L2 distance eps of it have the same winner?
@@ -218,10 +204,9 @@ def certify_inputs(
         raise UsageError(f"{jobs!r} jobs: at least one process must work")
     network = _as_network(network)
     rows, units = _input_table(network, inputs, scale)
-    job = verification_job(network, bounds, effort if local else None, deployed)
-    batches = batches_of(rows, network, units.scale, _radii(eps, len(rows)))
-    found = Verdicts.of([verdict for _, some in verify_batches(job, batches, jobs) for verdict in some])
-    return replace(found, semantics=deployed, eps_space=network.eps_space, input_range=units.floats)
+    verifier = PointVerifier(verification_job(network, bounds, effort if local else None, deployed))
+    found = verified_inputs(verifier, [rows], units, _epsilons(eps, len(rows)), jobs=jobs)
+    return Verdicts.joined([verdicts for verdicts, _ in found], units.floats)
 
 
 def verification_job(network: Network, bounds: Bounds | None, effort: int | None, deployed: str = "real") -> Job:
@@ -252,10 +237,10 @@ def verification_job(network: Network, bounds: Bounds | None, effort: int | None
 def certify_deployed(
     network: Model,
     outputs: npt.ArrayLike,
-    eps: Radius | Sequence[Radius] | npt.NDArray[np.floating],
+    eps: Number | Sequence[Number] | npt.NDArray[np.floating],
     *,
     deployed: str,
-    input_norm: Radius,
+    input_norm: Number,
     bounds: Bounds | None = None,
 ) -> Verdicts:
     """A verdict for each output of a program in floats, whose input is only known to have at most some norm.
@@ -269,11 +254,10 @@ def certify_deployed(
     rows = _table(_one_per_row(outputs, network.single), "the outputs")
     _remark_probabilities(rows)
     certifier = LogitVerifier(verification_job(network, bounds, None, deployed), as_fraction(input_norm))
-    found = certifier.verdicts(rows, _radii(eps, len(rows)))
-    return replace(found, semantics=deployed, eps_space=network.eps_space)
+    return certifier.verdicts(rows, _epsilons(eps, len(rows)))
 
 
-def _input_table(network: Network, inputs: npt.ArrayLike, scale: Radius | None) -> tuple[NumberTable, Units]:
+def _input_table(network: Network, inputs: npt.ArrayLike, scale: Number | None) -> tuple[NumberTable, Units]:
     """What a caller gives as inputs of the network, and how it is read."""
     rows = _table(inputs, "the inputs", network.shape or (network.inputs,))
     units = units_of([rows], network, None if scale is None else as_fraction(scale))
@@ -285,19 +269,11 @@ def _input_table(network: Network, inputs: npt.ArrayLike, scale: Radius | None) 
 def _table(values: npt.ArrayLike, what: str, shape: tuple[int, ...] | None = None) -> NumberTable:
     """An array, or a list whose numbers are read one by one."""
     rows = table_of(values, what, shape)
-    return _exact_table(outputs_of(values, what).rows, what) if rows is None else rows
-
-
-def _exact_table(exact: Sequence[RationalVector], what: str) -> NumberTable:
-    def read_exact(row: int, columns: Sequence[int]) -> RationalVector:
-        return RationalVector(tuple(exact[row].numerators[column] for column in columns), exact[row].denominator)
-
-    near = [[float_near(n, row.denominator) for n in row.numerators] for row in exact]
-    return NumberTable(np.array(near, dtype=np.float64), None, read_exact, what=what)
+    return NumberTable.of_exact(outputs_of(values, what).rows, what) if rows is None else rows
 
 
 def evaluate(
-    network: Model, inputs: npt.ArrayLike, *, scale: Radius | None = None, backend: str = "float64"
+    network: Model, inputs: npt.ArrayLike, *, scale: Number | None = None, backend: str = "float64"
 ) -> Evaluation:
     """Enclosures of what every layer of the network over the reals computes at each input.
 
@@ -337,7 +313,7 @@ def vectorised_certifier(bounds: Bounds) -> VectorisedCertifier:
         raise UsageError(f"{type(bounds).__name__} is no Bounds: compute_bounds makes them, load_bounds reads a file")
     _check_classes(bounds.single)
     threshold = None if bounds.single is None else bounds.single.threshold
-    return VectorisedCertifier(bounds.margins.matrix, get_backend("exact"), threshold)
+    return VectorisedCertifier(bounds.margins.matrix, get_backend("exact"), threshold, bounds.eps_space)
 
 
 def _check_classes(single: Single | None) -> None:

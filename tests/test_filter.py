@@ -21,7 +21,7 @@ from intervalcert import InputError
 from intervalcert.backends.registry import get_backend
 from intervalcert.numbers.matrices import RationalVector
 from intervalcert.numbers.rounding import float_below
-from intervalcert.proof.decision import Certifier, Verdict
+from intervalcert.proof.decision import Certifier, Status, Verdict
 from intervalcert.verify import filter as filtering
 from intervalcert.verify.number_table import Epsilons, NumberTable
 from intervalcert.verify.vectorised import VectorisedCertifier
@@ -354,7 +354,7 @@ def test_where_the_processor_drops_subnormals_floats_decide_nothing(monkeypatch)
     monkeypatch.setattr("intervalcert.verify.vectorised.arithmetic_fault", lambda: "broken")
     found = verdicts(symmetric([Fraction(1)] * 3), np.array([[3.0, 1.0, 0.0]]), Fraction(1))
     assert found.exactly.all()
-    assert found == [Verdict(0, 0, True, float_below(Fraction(2)))]
+    assert found == [Verdict(0, 0, Status.CERTIFIED, float_below(Fraction(2)), "real", "input")]
     with pytest.raises(InputError, match="nan in row 0, column 0"):
         verdicts(symmetric([Fraction(1)] * 3), np.array([[np.nan, 1.0, 0.0]]), Fraction(1))
 
@@ -363,7 +363,10 @@ def test_where_the_processor_drops_subnormals_floats_decide_nothing(monkeypatch)
 
 
 def test_verdicts_are_a_sequence():
-    listed = [Verdict(4, 1, True, 0.5), Verdict(5, 0, False, 0.0, exactly=True)]
+    listed = [
+        Verdict(4, 1, Status.CERTIFIED, 0.5, "real", "input"),
+        Verdict(5, 0, Status.UNKNOWN, 0.0, "real", "input", exactly=True),
+    ]
     found = Verdicts.of(listed)
     assert found == listed == list(found) == [found[0], found[-1]]
     assert found == tuple(listed)

@@ -35,7 +35,7 @@ from intervalcert.search.float_network import FloatNetwork
 from intervalcert.verify import local as module
 from intervalcert.verify.local import LocalVerifier
 from intervalcert.verify.number_table import Epsilons, NumberTable
-from intervalcert.verify.points import batches_of
+from intervalcert.verify.points import PointVerifier, batches_of
 
 ACTIVATIONS = ("relu", "leaky_relu:0.1", "leaky_relu:-0.5", "leaky_relu:3", "hard_tanh", "identity", "clip:1/4:1")
 PROVERS = ("float64", "arb", "exact")
@@ -792,12 +792,12 @@ def test_faults_and_number_systems_are_summed_up(monkeypatch):
     first, second = summarise(some[0], None), summarise(some[1], None)
     assert (first.proved_by, first.faults) == ({"float64": 2}, {})
     assert (second.proved_by, second.faults) == ({"float64": 1}, {broken_text(): 1})
-    shown = text_of(summary_table(second, "1", "real", "input", given_logits=False))
+    shown = text_of(summary_table(second, "1", given_logits=False))
     assert "proved by" in shown
     assert "float64 1" in shown
     assert "faults" in shown
     assert broken_text() in shown
-    assert "faults" not in text_of(summary_table(first, "1", "real", "input", given_logits=False))
+    assert "faults" not in text_of(summary_table(first, "1", given_logits=False))
 
 
 def broken_text():
@@ -814,12 +814,12 @@ def text_of(table):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_progress_is_told_of_every_input(monkeypatch, jobs):
     """And the parts of the work add up, in whatever portions."""
-    monkeypatch.setattr(workers, "_PACE", 0.0)
-    task = verification_job(GOOD, None, 3)
+    monkeypatch.setattr(workers, "_REPORT_SECONDS", 0.0)
+    verifier = PointVerifier(verification_job(GOOD, None, 3))
     rows = NumberTable(np.full((70, 2), 0.25), work=1000)
     told = []
     blocks = batches_of(rows, GOOD, Fraction(1), Epsilons.all_equal(EPS))
-    found = list(workers.verify_batches(task, blocks, jobs, lambda *more: told.append(more)))
+    found = list(workers.verify_batches(verifier, blocks, jobs, lambda *more: told.append(more)))
     assert [len(verdicts) for _, verdicts in found] == [64, 6]
     assert (sum(count for count, _ in told), sum(work for _, work in told)) == (70, 1000)
     if jobs == 1:

@@ -18,7 +18,7 @@ import pytest
 
 from intervalcert import Bounds, Network, Verdict, audit, certify_inputs, compute_bounds, load_model
 from intervalcert.backends.registry import precision_ladder
-from intervalcert.execution.streaming import Outputs, certify_all, read_outputs, summarise
+from intervalcert.execution.streaming import Outputs, read_outputs, summarise
 from intervalcert.proof.decision import Certifier
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
@@ -51,8 +51,12 @@ def bounds_of(backend: str, iterations: int | str = GRAM_STEPS) -> Bounds:
 
 @cache
 def verdicts_of(backend: str, iterations: int | str = GRAM_STEPS) -> tuple[Verdict, ...]:
-    certifier = Certifier(bounds_of(backend, iterations).margins.matrix, precision_ladder("arb"))
-    return certify_all(certifier, outputs(), outputs().radii or ())
+    return verdicts_by(Certifier(bounds_of(backend, iterations).margins.matrix, precision_ladder("arb")))
+
+
+def verdicts_by(certifier: Certifier) -> tuple[Verdict, ...]:
+    rows = zip(outputs().rows, outputs().epsilons or (), strict=True)
+    return tuple(certifier.verdict(row, eps, index) for index, (row, eps) in enumerate(rows))
 
 
 @cache
@@ -68,7 +72,7 @@ def test_the_files_are_those_of_the_paper() -> None:
     network, found = model(), outputs()
     assert [layer.weights.shape for layer in network.layers] == [(128, 784), *[(128, 128)] * 7, (10, 128)]
     assert len(found.rows) == 10_000
-    assert set(found.radii or ()) == {Fraction(3, 10)}
+    assert set(found.epsilons or ()) == {Fraction(3, 10)}
 
 
 def check_margins(bounds: Bounds) -> None:
@@ -113,7 +117,7 @@ def test_chain_margins_certify_more(backend: str) -> None:
     for i, j in product(CLASSES, CLASSES):
         assert chain.margins.matrix[i][j] <= plain.margins.matrix[i][j]
     certifier = Certifier(chain.margins.matrix, precision_ladder("arb"))
-    assert sum(v.certified for v in certify_all(certifier, outputs(), outputs().radii or ())) == 9_589
+    assert sum(v.certified for v in verdicts_by(certifier)) == 9_589
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

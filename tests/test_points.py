@@ -45,7 +45,7 @@ from intervalcert.numbers.matrices import RationalMatrix, RationalVector
 from intervalcert.numbers.parsing import as_fraction
 from intervalcert.numbers.rounding import float_enclosure
 from intervalcert.verify.number_table import Epsilons, NumberTable
-from intervalcert.verify.points import batches_of
+from intervalcert.verify.points import PointVerifier, batches_of
 from intervalcert.verify.units import units_of
 from intervalcert.verify.verdicts import Verdicts
 
@@ -192,14 +192,14 @@ def test_the_winner_is_that_of_exact_rationals(biases):
 def test_blocks_of_any_size_give_the_same(effort):
     """Leads that are not within an error bound of any limit: each verdict is its own."""
     network = drawn(1, "leaky_relu:0.5", (3, 6, 5, 3))
-    task = verification_job(network, compute_bounds(network, "float64"), effort)
+    verifier = PointVerifier(verification_job(network, compute_bounds(network, "float64"), effort))
     rows = NumberTable(some_inputs(1, 3, 23), first=7, work=100)
-    radii = Epsilons.of([Fraction(k, 40) for k in range(23)], 7)
+    epsilons = Epsilons.of([Fraction(k, 40) for k in range(23)], 7)
     found = []
     for step in (1, 2, 7, 23, 64):
-        judged = list(verify_batches(task, batches_of(rows, network, Fraction(1), radii, step)))
+        judged = list(verify_batches(verifier, batches_of(rows, network, Fraction(1), epsilons, step)))
         assert sum(block.work for block, _ in judged) == 100
-        found.append(Verdicts.of([verdict for _, some in judged for verdict in some]))
+        found.append(Verdicts.joined([verdicts for _, verdicts in judged]))
     for verdicts in found:
         assert verdicts.indices.tolist() == list(range(7, 30))
         assert verdicts.certified.tolist() == found[0].certified.tolist()
@@ -224,7 +224,7 @@ def test_each_input_has_its_own_radius():
     found = certify_inputs(network, inputs, radii)
     singly = [certify_inputs(network, x, eps)[0] for x, eps in zip(inputs, radii, strict=True)]
     assert [v.certified for v in found] == [v.certified for v in singly]
-    with pytest.raises(InputError, match="4 outputs, but 2 radii"):
+    with pytest.raises(InputError, match="4 outputs, but 2 values of eps"):
         certify_inputs(network, inputs, ["0.1", "0.2"])
 
 

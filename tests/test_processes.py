@@ -200,12 +200,12 @@ import numpy as np
 from intervalcert import Network
 from intervalcert.api import verification_job
 from intervalcert.verify.number_table import Epsilons, NumberTable
-from intervalcert.verify.points import batches_of
+from intervalcert.verify.points import PointVerifier, batches_of
 from intervalcert.execution.processes import verify_batches
 if __name__ == "__main__":
     network = Network.from_arrays([np.eye(2), np.eye(2)])
     blocks = batches_of(NumberTable(np.load("x.npy")), network, Fraction(1), Epsilons.all_equal(Fraction(1)), 1)
-    judged = verify_batches(verification_job(network, None, None), blocks, 2)
+    judged = verify_batches(PointVerifier(verification_job(network, None, None)), blocks, 2)
     next(judged)
 """
 

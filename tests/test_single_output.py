@@ -329,7 +329,7 @@ def test_labels_are_0_and_1(tmp_path, capsys):
     [
         (np.ones((3, 2)), "2 logits per output"),
         (np.ones((1, 3)), "3 logits per output"),
-        ([[1, 2], [3, 4]], "2 numbers per output"),
+        ([[1, 2], [3, 4]], "2 logits per output"),
         ([[1], [2, 3]], "row 1 has 2 numbers"),
         (np.array([1.0, np.nan]), "nan in row 1, column 0"),
         (np.array([[1.0], [np.inf]]), "inf in row 1, column 0"),

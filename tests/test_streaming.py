@@ -24,6 +24,7 @@ from intervalcert import (
 from intervalcert.errors import InputError, UsageError
 from intervalcert.execution.streaming import outputs_of, read_labels, read_outputs, summarise
 from intervalcert.io.tables.writers import RADIUS_COLUMNS, VERDICT_COLUMNS, check_ending, radius_text, verdict_sink
+from intervalcert.proof.decision import Status
 
 
 def values(outputs):
@@ -58,7 +59,7 @@ TENTHS = [[Fraction(1, 10), Fraction(-2), Fraction(3, 10**5)], [Fraction(4), Fra
 def test_lines_of_logits(tmp_path, text):
     outputs = read(tmp_path, text)
     assert values(outputs) == TENTHS
-    assert outputs.radii is None
+    assert outputs.epsilons is None
 
 
 @pytest.mark.parametrize(
@@ -74,13 +75,13 @@ def test_lines_of_logits(tmp_path, text):
 def test_lines_with_their_own_radius(tmp_path, text):
     outputs = read(tmp_path, text, "outputs.txt")
     assert values(outputs) == TENTHS
-    assert outputs.radii == (Fraction(3, 10), Fraction(36, 255))
+    assert outputs.epsilons == (Fraction(3, 10), Fraction(36, 255))
 
 
 def test_the_radius_zero_is_a_radius(tmp_path):
     """Zero must not be taken for the absence of one."""
     outputs = read(tmp_path, "1,2 0\n3,4 0\n")
-    assert outputs.radii == (0, 0)
+    assert outputs.epsilons == (0, 0)
 
 
 def test_logits_may_have_any_size(tmp_path):
@@ -127,10 +128,10 @@ def test_labels(tmp_path):
 
 REAL = {"semantics": "real", "eps_space": "input"}
 VERDICTS = (
-    Verdict(0, 1, True, 0.5),
-    Verdict(1, 2, False, 0.1),
-    Verdict(2, 0, True, math.inf, exactly=True),
-    Verdict(3, 0, False, 0.0),
+    Verdict(0, 1, Status.CERTIFIED, 0.5, **REAL),
+    Verdict(1, 2, Status.UNKNOWN, 0.1, **REAL),
+    Verdict(2, 0, Status.CERTIFIED, math.inf, **REAL, exactly=True),
+    Verdict(3, 0, Status.UNKNOWN, 0.0, **REAL),
 )
 
 

@@ -30,12 +30,12 @@ from intervalcert import InputError, Network, UsageError, certify, compute_bound
 from intervalcert.api import vectorised_certifier
 from intervalcert.backends.registry import get_backend
 from intervalcert.cli.program import main
-from intervalcert.execution.streaming import Outputs, certify_all, certify_source, read_labels, read_outputs
+from intervalcert.execution.streaming import certify_source, read_labels, read_outputs
 from intervalcert.io.tables import open_rows, source, text_rows
 from intervalcert.io.tables.parquet_pages import page_bytes
 from intervalcert.io.tables.writers import VERDICT_COLUMNS, verdict_sink
 from intervalcert.numbers.matrices import RationalVector
-from intervalcert.proof.decision import Certifier, Verdict
+from intervalcert.proof.decision import Certifier, Status, Verdict
 from intervalcert.verify.number_table import Epsilons, NumberTable
 from intervalcert.verify.vectorised import VectorisedCertifier
 from intervalcert.verify.verdicts import Verdicts
@@ -44,9 +44,12 @@ BOUNDS = compute_bounds(Network.from_arrays([np.array([[1.0, 2.0], [0.5, 1.0], [
 MARGINS = BOUNDS.margins.matrix
 
 
-def one_by_one(rows, radii):
-    outputs = Outputs(tuple(RationalVector.from_fractions(row) for row in rows))
-    return certify_all(Certifier(MARGINS, (get_backend("exact"),)), outputs, radii)
+def one_by_one(rows, epsilons):
+    certifier = Certifier(MARGINS, (get_backend("exact"),))
+    return [
+        certifier.verdict(RationalVector.from_fractions(row), eps, index)
+        for index, (row, eps) in enumerate(zip(rows, epsilons, strict=True))
+    ]
 
 
 def fractions(outputs):
@@ -58,7 +61,7 @@ def collected(path, radii=None, *, with_radius=True, **options):
     bulk = VectorisedCertifier(MARGINS, get_backend("exact"))
     found = []
     for rows in open_rows(path, 3, **options).chunks:
-        found += bulk.verdicts(rows, radii or rows.radii, with_radius=with_radius)
+        found += bulk.verdicts(rows, radii or rows.epsilons, with_radius=with_radius)
     return found
 
 
@@ -102,7 +105,7 @@ def test_lines_with_radii(tmp_path_factory, lines, radii, block):
     exact = [Fraction(1, 8) if eps == "1*2^-3" else Fraction(eps) for eps in own]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_rows, "BLOCK_BYTES", block)
-        assert read_outputs(path, 3).radii == tuple(exact)
+        assert read_outputs(path, 3).epsilons == tuple(exact)
         assert collected(path) == list(one_by_one([[Fraction(cell) for cell in line] for line in lines], exact))
         summary = certify_source(vectorised_certifier(BOUNDS), open_rows(path, 3), None)
     assert summary.eps == (exact[0] if len(set(exact)) == 1 else None)
@@ -150,7 +153,7 @@ def test_plain_text_takes_the_fast_path(tmp_path, text):
         ("1,2,3e9999", "exponent"),
         ("1,2,nan", "finite"),
         ("1,2,0x3", "0x3"),
-        ("1,2,3 0.5", "radius"),
+        ("1,2,3 0.5", "every line carries its eps"),
         ("1,2,1_0", "1_0"),
         ("1,2,--3", "--3"),
         ("1,2," + "7" * 1501, "1501 digits"),
@@ -412,7 +415,12 @@ def test_pyarrow_is_imported_only_for_parquet():
 
 # -- verdicts out ----------------------------------------------------------------------------------------------------
 
-SOME = Verdicts.of([Verdict(i, i % 3, i % 2 == 0, x) for i, x in enumerate([0.5, 0.1, math.inf, 0.0, 1e-7, 123456.75])])
+SOME = Verdicts.of(
+    [
+        Verdict(i, i % 3, Status.UNKNOWN if i % 2 else Status.CERTIFIED, x, "real", "input")
+        for i, x in enumerate([0.5, 0.1, math.inf, 0.0, 1e-7, 123456.75])
+    ]
+)
 
 
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".npy", ".parquet"])

@@ -72,19 +72,19 @@ def _certify(arguments: argparse.Namespace) -> int:
 
     check_sources(arguments)
     _check_output(arguments)
-    semantics, space = arguments.deployed, arguments.eps_space or "input"
     if arguments.inputs is not None:
         summary = _certify_inputs(arguments)
-    elif semantics != "real":
+    elif arguments.deployed != "real":
         summary = _certify_deployed(arguments)
     else:
         bounds = load_bounds(arguments.bounds)
-        space = bounds.eps_space
-        if arguments.eps_space not in {None, space}:
-            raise InputError(f"{arguments.bounds} is for distances in the {space} space, not in that of --eps-space")
+        if arguments.eps_space not in {None, bounds.eps_space}:
+            raise InputError(
+                f"{arguments.bounds} is for distances in the {bounds.eps_space} space, not in that of --eps-space"
+            )
         certifier = vectorised_certifier(bounds)
-        with _sink(arguments, VERDICT_COLUMNS, space) as write:
-            summary = replace(_run("certify", arguments, certifier, _radii(arguments), write), single=bounds.single)
+        with _sink(arguments, VERDICT_COLUMNS) as write:
+            summary = replace(_run("certify", arguments, certifier, _epsilons(arguments), write), single=bounds.single)
     eps = arguments.eps or (None if summary.eps is None else shortest_exact(summary.eps))
     if arguments.json:
         shown = {
@@ -98,8 +98,8 @@ def _certify(arguments: argparse.Namespace) -> int:
             "proved_by": dict(summary.proved_by.most_common()),
             "faults": dict(summary.faults.most_common()),
             "input_range": _range(summary.units),
-            "semantics": semantics,
-            "eps_space": space,
+            "semantics": summary.semantics,
+            "eps_space": summary.eps_space,
             "norm": "L2",
             "threshold": None if summary.single is None else shortest_exact(summary.single.constant),
         }
@@ -108,7 +108,7 @@ def _certify(arguments: argparse.Namespace) -> int:
         from intervalcert.report.text import print_data, summary_table
 
         given_logits = arguments.inputs is None
-        print_data(summary_table(summary, eps or "each output's own", semantics, space, given_logits=given_logits))
+        print_data(summary_table(summary, eps or "each output's own", given_logits=given_logits))
     if arguments.output is not None:
         print_message(f"wrote {arguments.output}")
     return 1 if arguments.check and summary.certified < summary.total else 0
@@ -125,21 +125,25 @@ def _certify_inputs(arguments: argparse.Namespace) -> Summary:
     from intervalcert.io.bounds_file import load_bounds
     from intervalcert.io.tables.writers import VERDICT_COLUMNS
     from intervalcert.verify.local import DEFAULT_EFFORT
+    from intervalcert.verify.points import PointVerifier
 
-    radii, unit = _radii(arguments), _unit(arguments)
+    epsilons, unit = _epsilons(arguments), _unit(arguments)
     network = _load(arguments)
     bounds = load_bounds(arguments.bounds) if arguments.bounds is not None else None
     source, units = _survey_inputs(arguments, network, *unit)
     effort = DEFAULT_EFFORT if arguments.effort is None else arguments.effort
     job = verification_job(network, bounds, effort if arguments.local else None, arguments.deployed)
     _print_coarse(job)
+    verifier = PointVerifier(job)
     jobs = (os.cpu_count() or 1) if arguments.jobs is None else arguments.jobs
     with (
-        _sink(arguments, VERDICT_COLUMNS, network.eps_space) as write,
+        _sink(arguments, VERDICT_COLUMNS) as write,
         _labels(arguments, network.outputs) as labels,
         row_progress("certify", source.size) as on_rows,
     ):
-        summary = certify_inputs_of(job, source, units, radii, jobs=jobs, labels=labels, write=write, on_rows=on_rows)
+        summary = certify_inputs_of(
+            verifier, source, units, epsilons, jobs=jobs, labels=labels, write=write, on_rows=on_rows
+        )
     return replace(summary, single=network.single)
 
 
@@ -203,7 +207,7 @@ def _certify_deployed(arguments: argparse.Namespace) -> Summary:
     from intervalcert.numbers.rounding import sqrt_upper
     from intervalcert.verify.points import LogitVerifier
 
-    radii, norm = _radii(arguments), _number(arguments.input_norm, "--input-norm")
+    epsilons, norm = _epsilons(arguments), _number(arguments.input_norm, "--input-norm")
     network = _load(arguments)
     if norm is None:
         norm = sqrt_upper(network.inputs * max(map(abs, _box(arguments.input_box))) ** 2, 64)
@@ -211,8 +215,8 @@ def _certify_deployed(arguments: argparse.Namespace) -> Summary:
     job = verification_job(network, bounds, None, arguments.deployed)
     _print_coarse(job)
     certifier = LogitVerifier(job, norm)
-    with _sink(arguments, VERDICT_COLUMNS, network.eps_space) as write:
-        return replace(_run("certify", arguments, certifier, radii, write), single=network.single)
+    with _sink(arguments, VERDICT_COLUMNS) as write:
+        return replace(_run("certify", arguments, certifier, epsilons, write), single=network.single)
 
 
 def _load(arguments: argparse.Namespace) -> Network:
@@ -294,10 +298,9 @@ def _radius(arguments: argparse.Namespace) -> int:
     from intervalcert.verify.number_table import Epsilons
 
     _check_output(arguments)
-    bounds = load_bounds(arguments.bounds)
-    certifier = vectorised_certifier(bounds)
-    with _sink(arguments, RADIUS_COLUMNS, bounds.eps_space) as write:
-        shown = write or _to_stdout(RADIUS_COLUMNS, bounds.eps_space)
+    certifier = vectorised_certifier(load_bounds(arguments.bounds))
+    with _sink(arguments, RADIUS_COLUMNS) as write:
+        shown = write or _to_stdout(RADIUS_COLUMNS)
         _run("radius", arguments, certifier, Epsilons.all_equal(Fraction(0)), shown)
     if arguments.output is not None:
         print_message(f"wrote {arguments.output}")
@@ -308,7 +311,7 @@ def _run(
     what: str,
     arguments: argparse.Namespace,
     certifier: VectorisedCertifier | LogitVerifier,
-    radii: Epsilons | None,
+    epsilons: Epsilons | None,
     write: Write | None,
 ) -> Summary:
     """Certifies the outputs of a file, with progress."""
@@ -330,7 +333,7 @@ def _run(
 
     watching = replace(source, chunks=watched())
     with _labels(arguments, certifier.classes) as labels, row_progress(what, source.size) as on_rows:
-        summary = certify_source(certifier, watching, radii, labels=labels, write=write, on_rows=on_rows)
+        summary = certify_source(certifier, watching, epsilons, labels=labels, write=write, on_rows=on_rows)
     _print_headers(arguments.outputs, headers)
     if all(probable):
         print_message(f"intervalcert: {arguments.outputs}: {PROBABILITIES}")
@@ -349,26 +352,26 @@ def _check_output(arguments: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def _sink(arguments: argparse.Namespace, columns: Sequence[str], space: str) -> Iterator[Write | None]:
+def _sink(arguments: argparse.Namespace, columns: Sequence[str]) -> Iterator[Write | None]:
     """What takes the verdicts, if a file was named for them."""
-    from intervalcert.io.tables.writers import Meaning, verdict_sink
+    from intervalcert.io.tables.writers import verdict_sink
 
     if arguments.output is None:
         yield None
         return
-    with verdict_sink(arguments.output, columns, Meaning(getattr(arguments, "deployed", "real"), space)) as write:
+    with verdict_sink(arguments.output, columns) as write:
         yield write
 
 
-def _to_stdout(columns: Sequence[str], space: str) -> Write:
-    from intervalcert.io.tables.writers import Meaning, csv_pieces
+def _to_stdout(columns: Sequence[str]) -> Write:
+    from intervalcert.io.tables.writers import csv_pieces
 
-    piece = csv_pieces(columns, Meaning("real", space))
+    piece = csv_pieces(columns)
     return lambda verdicts: print(piece(verdicts), end="")
 
 
-def _radii(arguments: argparse.Namespace) -> Epsilons | None:
-    """The radius of all outputs; None if each carries its own."""
+def _epsilons(arguments: argparse.Namespace) -> Epsilons | None:
+    """The eps of all outputs; None if each carries its own."""
     from intervalcert.numbers.parsing import parse_rational
     from intervalcert.verify.number_table import Epsilons
 
@@ -379,7 +382,7 @@ def _radii(arguments: argparse.Namespace) -> Epsilons | None:
     except InputError as error:
         raise InputError(f"--eps: {error}") from None
     if eps < 0:
-        raise InputError(f"--eps: a radius must not be negative, and this one is {arguments.eps}")
+        raise InputError(f"--eps must not be negative, and this one is {arguments.eps}")
     return Epsilons.all_equal(eps)
 
 

@@ -133,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar=("LO", "HI"),
         help="the same, for inputs whose entries are between LO and HI; --inputs outside of it are refused",
     )
-    certify.add_argument("--eps", metavar="E", help="radius, read exactly: 0.3, 1e-2 or 36/255")
+    certify.add_argument("--eps", metavar="E", help="how far an input may move, read exactly: 0.3, 1e-2 or 36/255")
     certify.add_argument("--labels", type=Path, metavar="FILE", help="true classes: one per line, or .npy")
     certify.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="write verdicts: .csv, .jsonl, .npy or .parquet"
@@ -288,8 +288,7 @@ def _add_outputs(parser: argparse.ArgumentParser, *, optional: bool = False) -> 
         type=Path,
         nargs=count,
         metavar="OUTPUTS",
-        help="logits: .npy, .parquet, .csv, or lines 'y0,y1,… eps' with their own radius; one column for a single "
-        "output",
+        help="logits: .npy, .parquet, .csv, or lines 'y0,y1,… eps' with their own eps; one column for a single output",
     )
     _add_dtype(parser)
 

@@ -1,4 +1,4 @@
-"""Blocks of inputs, judged in several processes: in order, a few at a time, and gone when the caller is.
+"""Batches of inputs, judged in several processes: in order, a few at a time, and gone when the caller is.
 
 Signals that end a program are the caller's to answer. A terminal sends them to every process of a run, and a worker is
 born with them blocked, and stays so. When the caller has done, or is interrupted, it kills its workers, whatever they
@@ -22,24 +22,24 @@ from time import monotonic
 
 from intervalcert.errors import InputError, IntervalcertError
 from intervalcert.io.cleanup import cleared_away
-from intervalcert.verify.points import Batch, Job, PointVerifier
+from intervalcert.verify.points import Batch, PointVerifier
 from intervalcert.verify.verdicts import Verdicts
 
-__all__ = ["verify_batches"]
+__all__ = ["OnRows", "verify_batches"]
 
 _Pipe = connection.Connection
 OnRows = Callable[[int, int], None]
 """Is told of so many inputs that were judged, and their part of the work."""
 
-_PACE = 0.1
-"""Seconds between two such messages."""
+_REPORT_SECONDS = 0.1
+"""Between two such messages."""
 
 _HAS_MASKS = hasattr(signal, "pthread_sigmask")  # Windows has not
 
 
 @contextlib.contextmanager
-def _held() -> Iterator[None]:
-    """Signals that end a program wait meanwhile, in this thread; processes started now are deaf to them."""
+def _signals_blocked() -> Iterator[None]:
+    """Signals that end a program wait meanwhile, in this thread; processes started now never receive them."""
     if not _HAS_MASKS:
         yield
         return
@@ -50,16 +50,16 @@ def _held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class _Pace:
-    """Called after each input; says how many there were, when some time has passed."""
+class _Throttle:
+    """Called after each input; reports how many there were, when some time has passed."""
 
-    def __init__(self, tell: Callable[[int], object]) -> None:
-        self._tell, self._count, self._last = tell, 0, monotonic()
+    def __init__(self, report: Callable[[int], object]) -> None:
+        self._report, self._count, self._last = report, 0, monotonic()
 
     def __call__(self) -> None:
         self._count += 1
-        if monotonic() - self._last > _PACE:
-            self._tell(self._count)
+        if monotonic() - self._last > _REPORT_SECONDS:
+            self._report(self._count)
             self._count, self._last = 0, monotonic()
 
 
@@ -67,23 +67,29 @@ class _Pace:
 
 
 def _serve(pipe: _Pipe) -> None:
-    """Is sent a job, then batches; answers each with verdicts, or with the exception that there was.
+    """Is sent a verifier, then batches; answers each with verdicts, or with the exception that there was.
 
     Where that takes long, with the number of inputs that were judged meanwhile, before.
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with contextlib.suppress(EOFError, OSError):  # the parent has gone
-        job, certifier = pipe.recv(), None
+        sent, verifier = pipe.recv_bytes(), None
         while True:
             batch = pipe.recv()
             try:
-                certifier = certifier or PointVerifier(job)
-                answer: Verdicts | Exception = certifier.verdicts(batch, _Pace(pipe.send))
+                if verifier is None:  # what it finds wrong with this process is an answer, too
+                    verifier = _arrived(sent)
+                answer: Verdicts | Exception = verifier.verdicts(batch, _Throttle(pipe.send))
             except Exception as error:
                 if not isinstance(error, IntervalcertError):  # a fault of ours: say where
                     error.add_note(traceback.format_exc())
                 answer = error
             pipe.send(answer)
+
+
+def _arrived(sent: bytes) -> PointVerifier:
+    verifier: PointVerifier = pickle.loads(sent)  # noqa: S301 - by the parent of this process
+    return verifier
 
 
 def _end_with_parent() -> None:
@@ -125,15 +131,15 @@ class _Workers:
         self._busy: dict[_Pipe, _Item] = {}
         self._waiting: deque[_Item] = deque()
 
-    def start(self, job: Job, count: int) -> None:
+    def start(self, verifier: PointVerifier, count: int) -> None:
         """Raises: InputError if there cannot be so many processes."""
-        shared = pickle.dumps(job)
+        shared = pickle.dumps(verifier)
         context = get_context("spawn")  # a fork of a process with threads (a progress bar is one) may hang
         try:
             if _HAS_MASKS:
                 resource_tracker.ensure_running()  # else started with the first process, and masks are lifted
             for _ in range(count):
-                with _held():
+                with _signals_blocked():
                     ours, theirs = context.Pipe()
                     self._idle.append(ours)
                     with theirs:
@@ -181,7 +187,7 @@ class _Workers:
             self._busy[pipe] = item
 
     def kill(self) -> None:
-        with _held():
+        with _signals_blocked():
             for process in self._processes:
                 process.kill()
             for process in self._processes:
@@ -201,20 +207,18 @@ def _at_work(where: str) -> Iterator[None]:
 
 
 def verify_batches(
-    job: Job, batches: Iterator[Batch], jobs: int = 1, on_rows: OnRows = lambda *_: None
+    verifier: PointVerifier, batches: Iterator[Batch], jobs: int = 1, on_rows: OnRows = lambda *_: None
 ) -> Iterator[tuple[Batch, Verdicts]]:
     """Each batch with its verdicts, in order, in so many processes. Only a few batches are held at a time."""
     if jobs <= 1:
-        certifier = PointVerifier(job)
         for item in (_Item(batch, on_rows) for batch in batches):
-            verdicts = certifier.verdicts(item.batch, _Pace(item.progress))
+            verdicts = verifier.verdicts(item.batch, _Throttle(item.progress))
             item.end(verdicts)
             yield item.batch, verdicts
         return
-    PointVerifier(job)  # what is wrong with the job is said here, not by a worker
     workers = _Workers()
     with cleared_away(workers.kill):
-        workers.start(job, jobs)
+        workers.start(verifier, jobs)
         held: deque[_Item] = deque()
         for batch in batches:
             held.append(workers.submit(_Item(batch, on_rows)))

@@ -12,50 +12,34 @@ import numpy as np
 import numpy.typing as npt
 
 from intervalcert.errors import InputError, UsageError
-from intervalcert.execution.processes import verify_batches
+from intervalcert.execution.processes import OnRows, verify_batches
 from intervalcert.io.files import is_plain, stamp_of
 from intervalcert.io.tables import LabelSource, RowSource, open_labels, open_rows
-from intervalcert.io.tables.writers import (
-    RADIUS_COLUMNS,
-    VERDICT_COLUMNS,
-    Meaning,
-    Write,
-    check_ending,
-    csv_pieces,
-    radius_text,
-    verdict_sink,
-)
+from intervalcert.io.tables.writers import Write
 from intervalcert.model.network import Network
 from intervalcert.model.single import Single
 from intervalcert.numbers.matrices import RationalVector
 from intervalcert.numbers.parsing import as_row, as_rows, is_flat, plain_array
-from intervalcert.proof.decision import Certifier, Verdict
+from intervalcert.proof.decision import Verdict
 from intervalcert.verify.filter import Bools
 from intervalcert.verify.number_table import Epsilons, NumberTable, input_sides
-from intervalcert.verify.points import Batch, Job, LogitVerifier, batches_of
+from intervalcert.verify.points import Batch, LogitVerifier, PointVerifier, batches_of
 from intervalcert.verify.units import Box, Units, units_of
 from intervalcert.verify.vectorised import VectorisedCertifier
 from intervalcert.verify.verdicts import Texts, Verdicts
 
 __all__ = [
-    "RADIUS_COLUMNS",
-    "VERDICT_COLUMNS",
-    "Meaning",
     "Outputs",
     "Summary",
-    "certify_all",
     "certify_inputs_of",
     "certify_source",
-    "check_ending",
-    "csv_pieces",
     "outputs_of",
-    "radius_text",
     "read_labels",
     "read_outputs",
     "summarise",
     "surveyed",
     "table_of",
-    "verdict_sink",
+    "verified_inputs",
 ]
 
 
@@ -65,10 +49,10 @@ MAX_HELD = 2**24
 
 @dataclass(frozen=True)
 class Outputs:
-    """Logits, one row per output, all equally long; the radii and the header line, where the file has them."""
+    """Logits, one row per output, all equally long; the eps of each and the header line, where the file has them."""
 
     rows: tuple[RationalVector, ...]
-    radii: tuple[Fraction, ...] | None = None
+    epsilons: tuple[Fraction, ...] | None = None
     header: str | None = None
 
 
@@ -104,11 +88,11 @@ def read_outputs(path: str | Path, classes: int | None = None) -> Outputs:
     """All outputs of a file, exactly: for few. See `certify_source` for many."""
     headers: list[str] = []
     rows: list[RationalVector] = []
-    radii: list[Fraction] = []
+    epsilons: list[Fraction] = []
     for chunk in open_rows(path, classes, on_header=lambda line, taken: headers.extend([line] * taken)).chunks:
         rows += map(chunk.row, range(len(chunk)))
-        radii += [] if chunk.radii is None else map(chunk.radii.exact, range(len(chunk)))
-    return Outputs(tuple(rows), tuple(radii) or None, headers[0] if headers else None)
+        epsilons += [] if chunk.epsilons is None else map(chunk.epsilons.exact, range(len(chunk)))
+    return Outputs(tuple(rows), tuple(epsilons) or None, headers[0] if headers else None)
 
 
 def read_labels(path: str | Path, count: int, classes: int) -> tuple[int, ...]:
@@ -122,25 +106,12 @@ def read_labels(path: str | Path, count: int, classes: int) -> tuple[int, ...]:
 # -- through ---------------------------------------------------------------------------------------------------------
 
 
-def certify_all(
-    certifier: Certifier,
-    outputs: Outputs,
-    radii: Sequence[Fraction],
-    on_output: Callable[[], None] = lambda: None,
-) -> tuple[Verdict, ...]:
-    """A verdict for each output at its radius, one by one."""
-    verdicts = []
-    for index, (row, eps) in enumerate(zip(outputs.rows, radii, strict=True)):
-        verdicts.append(certifier.verdict(row, eps, index))
-        on_output()
-    return tuple(verdicts)
-
-
 @dataclass(frozen=True)
 class Summary:
     """Counts over a set of outputs. accuracy and vra (verified robust accuracy) are parts of 1, None without labels.
 
-    exactly: outputs that the filter left to exact rationals. eps: the radius of all outputs; None if they differ.
+    semantics, eps_space: what the verdicts are about. eps: of all outputs; None if they differ.
+    exactly: outputs that the filter left to exact rationals.
     locally: how many of the certified ones are so by local refinement alone.
     proved_by: how many certificates from inputs each number system proved. faults: how many attempts ended by what.
     single: how a single output was read.
@@ -150,6 +121,8 @@ class Summary:
     certified: int
     total: int
     exactly: int
+    semantics: str
+    eps_space: str
     right: int | None = None
     right_and_certified: int | None = None
     eps: Fraction | None = None
@@ -176,6 +149,8 @@ def summarise(verdicts: Sequence[Verdict], labels: Sequence[int] | npt.NDArray[n
         certified=int(found.certified.sum()),
         total=len(found),
         exactly=int(found.exactly.sum()),
+        semantics=found.semantics,
+        eps_space=found.eps_space,
         right=None if right is None else int(right.sum()),
         right_and_certified=None if right is None else int((right & found.certified).sum()),
         locally=int(found.locally.sum()),
@@ -194,44 +169,63 @@ def _counted(texts: Texts, where: Bools | np.bool_) -> Counter[str]:
 def certify_source(
     certifier: VectorisedCertifier | LogitVerifier,
     source: RowSource,
-    radii: Epsilons | None,
+    epsilons: Epsilons | None,
     *,
     labels: LabelSource | None = None,
     write: Write | None = None,
-    on_rows: Callable[[int, int], None] = lambda *_: None,
+    on_rows: OnRows = lambda *_: None,
 ) -> Summary:
-    """Verdicts for the outputs of a file, at one radius or (None) at each one's own, chunk by chunk.
+    """Verdicts for the outputs of a file, at one eps or (None) at each one's own, chunk by chunk.
 
     write: takes the verdicts; without it only their number is wanted, and radii may be left out.
     on_rows: called with the rows of each chunk and its part of source.size.
     """
 
-    def judged() -> Iterator[tuple[Verdicts, Fraction | None, int]]:
+    def judged() -> Iterator[tuple[Verdicts, Fraction | None]]:
         for rows in source.chunks:
-            own = _own(radii, rows, source)
-            yield certifier.verdicts(rows, own, with_radius=write is not None), own.common, rows.work
+            own = _own(epsilons, rows)
+            verdicts = certifier.verdicts(rows, own, with_radius=write is not None)
+            yield verdicts, own.common
+            on_rows(len(verdicts), rows.work)
 
-    return _summed(judged(), labels, write, on_rows)
+    return _summed(judged(), labels, write)
+
+
+def verified_inputs(
+    verifier: PointVerifier,
+    chunks: Iterable[NumberTable],
+    units: Units,
+    epsilons: Epsilons | None,
+    *,
+    jobs: int = 1,
+    on_rows: OnRows = lambda *_: None,
+) -> Iterator[tuple[Verdicts, Fraction | None]]:
+    """The verdicts of a table of inputs, batch by batch, in so many processes; each with the eps that they share.
+
+    units: those of the whole table. epsilons: as in `certify_source`.
+    """
+
+    def batches() -> Iterator[Batch]:
+        for rows in chunks:
+            yield from batches_of(rows, verifier.job.network, units.scale, _own(epsilons, rows))
+
+    for batch, verdicts in verify_batches(verifier, batches(), jobs, on_rows):
+        yield verdicts, batch.common_eps
 
 
 def certify_inputs_of(
-    job: Job,
+    verifier: PointVerifier,
     source: RowSource,
     units: Units,
-    radii: Epsilons | None,
+    epsilons: Epsilons | None,
     *,
     jobs: int = 1,
     labels: LabelSource | None = None,
     write: Write | None = None,
-    on_rows: Callable[[int, int], None] = lambda *_: None,
+    on_rows: OnRows = lambda *_: None,
 ) -> Summary:
-    """The same for a file of inputs that was `surveyed`, in so many processes."""
-
-    def batches() -> Iterator[Batch]:
-        for rows in source.chunks:
-            yield from batches_of(rows, job.network, units.scale, _own(radii, rows, source))
-
-    judged = ((verdicts, batch.common, batch.work) for batch, verdicts in verify_batches(job, batches(), jobs, on_rows))
+    """What a file of inputs that was `surveyed` comes to."""
+    judged = verified_inputs(verifier, source.chunks, units, epsilons, jobs=jobs, on_rows=on_rows)
     return replace(_summed(judged, labels, write), units=units)
 
 
@@ -271,44 +265,46 @@ def _within_memory(source: RowSource) -> Iterator[NumberTable]:
         yield rows
 
 
-def _own(radii: Epsilons | None, rows: NumberTable, source: RowSource) -> Epsilons:
-    own = radii or rows.radii
+def _own(epsilons: Epsilons | None, rows: NumberTable) -> Epsilons:
+    own = epsilons or rows.epsilons
     if own is None:
-        raise UsageError(f"{source.path} carries no radii: say --eps E")
+        raise UsageError(f"{rows.what} carries no eps of its own: say --eps E")
     return own
 
 
 def _summed(
-    judged: Iterable[tuple[Verdicts, Fraction | None, int]],
-    labels: LabelSource | None,
-    write: Write | None,
-    on_rows: Callable[[int, int], None] = lambda *_: None,
+    judged: Iterable[tuple[Verdicts, Fraction | None]], labels: LabelSource | None, write: Write | None
 ) -> Summary:
-    """What verdicts, each with the radius that they share and their part of the work, come to."""
-    total = Summary(0, 0, 0, *((0, 0) if labels is not None else (None, None)))
-    for verdicts, eps, work in judged:
+    """What verdicts, each with the eps that they share, come to. Requires: some."""
+    total: Summary | None = None
+    for verdicts, eps in judged:
         if write is not None:
             write(verdicts)
         found = summarise(verdicts, None)
         if labels is not None:
             known = labels.take(len(verdicts))
             found = summarise(verdicts[: len(known)], known)
-        total = _added(total, replace(found, total=len(verdicts), eps=eps))
-        on_rows(len(verdicts), work)
+        found = replace(found, total=len(verdicts), eps=eps)
+        total = found if total is None else _added(total, found)
+    if total is None:
+        raise ValueError("a table without rows")
     if labels is not None:
         labels.check_count(total.total)
     return total
 
 
 def _added(one: Summary, other: Summary) -> Summary:
-    return Summary(
-        one.certified + other.certified,
-        one.total + other.total,
-        one.exactly + other.exactly,
-        None if one.right is None else one.right + (other.right or 0),
-        None if one.right_and_certified is None else one.right_and_certified + (other.right_and_certified or 0),
-        other.eps if not one.total or one.eps == other.eps else None,
-        one.locally + other.locally,
-        one.proved_by + other.proved_by,
-        one.faults + other.faults,
+    return replace(
+        one,
+        certified=one.certified + other.certified,
+        total=one.total + other.total,
+        exactly=one.exactly + other.exactly,
+        right=None if one.right is None else one.right + (other.right or 0),
+        right_and_certified=(
+            None if one.right_and_certified is None else one.right_and_certified + (other.right_and_certified or 0)
+        ),
+        eps=other.eps if one.eps == other.eps else None,
+        locally=one.locally + other.locally,
+        proved_by=one.proved_by + other.proved_by,
+        faults=one.faults + other.faults,
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
@@ -20,29 +21,65 @@ from intervalcert.numbers.matrices import RationalVector
 from intervalcert.numbers.rounding import float_below
 from intervalcert.numbers.text import shortest_exact
 
-__all__ = ["Certifier", "Verdict", "winner"]
+__all__ = ["LOCAL", "MARGINS", "Certifier", "Status", "Verdict", "check_eps", "check_logits", "winner"]
+
+MARGINS, LOCAL = "margins", "local"
+"""How an output is certified: by margins that hold for all inputs, or by a look at the input itself."""
+
+
+class Status(StrEnum):
+    """What is proved of a point: no change of the winner within eps, or a change. Where neither is: unknown."""
+
+    UNKNOWN = "unknown"
+    CERTIFIED = "certified"
+    FALSIFIED = "falsified"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer for one output.
+    """The answer for one output, and what it is about: set by whoever proved it.
 
-    radius: a float strictly below the supremum of the radii at which the output is certified, so that certifying at
+    radius: a float strictly below the supremum of the eps at which the output is certified, so that certifying at
     exactly this radius succeeds; 0.0 if there is none, inf if nothing can change the winner.
+    semantics: which network it is about: ``real``, or the format of a program. eps_space: where eps is measured.
+    method: ``margins``, or ``local`` if it took a look at the input itself; the radius is then no more than the eps
+    that was asked for.
     exactly: whether the filter could not tell and exact rationals decided. (Equal verdicts may differ in this.)
-    locally: whether it took a look at the input itself; the radius is then no more than the one asked for.
-    proved_by: the number system that proved a certificate from an input. fault: what went wrong in an attempt at it, as
-    opposed to one that proved nothing. (Equal verdicts may differ in these, too.)
+    proved_by: the number system that proved it; empty where the filter did. fault: what went wrong in an attempt at it,
+    as opposed to one that proved nothing. (Equal verdicts may differ in these, too.)
     """
 
     index: int
     argmax: int
-    certified: bool
+    status: Status
     radius: float
+    semantics: str
+    eps_space: str
+    method: str = MARGINS
     exactly: bool = field(default=False, compare=False)
-    locally: bool = False
     proved_by: str = field(default="", compare=False)
     fault: str = field(default="", compare=False)
+
+    @property
+    def certified(self) -> bool:
+        return self.status is Status.CERTIFIED
+
+    @property
+    def locally(self) -> bool:
+        return self.method == LOCAL
+
+
+def check_logits(found: int, expected: int, what: str) -> None:
+    """Raises: InputError unless there are as many logits per output as the model has."""
+    if found != expected:
+        outputs = f"{expected} classes" if expected > 1 else "a single output"
+        raise InputError(f"{what}: {found} logits per output, but the model has {outputs}")
+
+
+def check_eps(eps: Fraction, index: int) -> None:
+    """Raises: InputError for a negative one."""
+    if eps < 0:
+        raise InputError(f"output {index}: eps must not be negative, and this one is {shortest_exact(eps)}")
 
 
 def winner(logits: RationalVector) -> int:
@@ -57,29 +94,32 @@ class Certifier:
     exact rationals, so the verdict is always the one of exact arithmetic.
     """
 
-    def __init__(self, margins: Sequence[Sequence[Fraction]], ladder: Sequence[Backend[Any]]) -> None:
+    def __init__(
+        self, margins: Sequence[Sequence[Fraction]], ladder: Sequence[Backend[Any]], eps_space: str = "input"
+    ) -> None:
+        """eps_space: where the distances are measured that the margins are per unit of."""
         self._margins = margins
         self._ladder = ladder
+        self._eps_space = eps_space
         self._columns: dict[int, tuple[Fraction, ...]] = {}
         self._limits: dict[Backend[Any], tuple[Fraction, dict[int, list[Any]]]] = {}
 
     def verdict(self, logits: RationalVector, eps: Fraction, index: int = 0) -> Verdict:
         """Raises: InputError unless eps >= 0 and there are as many logits as classes."""
-        if len(logits) != len(self._margins):
-            raise InputError(
-                f"output {index} has {len(logits)} logits, but the bounds are of a model with {len(self._margins)}"
-            )
-        if eps < 0:
-            raise InputError(f"output {index}: a radius must not be negative, and this one is {shortest_exact(eps)}")
+        check_logits(len(logits), len(self._margins), f"output {index}")
+        check_eps(eps, index)
         top = winner(logits)
         settled = escalate(self._ladder, lambda backend: self._certified(backend, logits, top, eps))
         radius = self._supremum(logits, top)
         return Verdict(
             index=index,
             argmax=top,
-            certified=settled.value,
+            status=Status.CERTIFIED if settled.value else Status.UNKNOWN,
             radius=math.inf if radius is None else float_below(radius),
+            semantics="real",
+            eps_space=self._eps_space,
             exactly=bool(settled.skipped_because) and settled.backend.working_bits is None,
+            proved_by=settled.backend.name,
         )
 
     def _certified(self, backend: Backend[Any], logits: RationalVector, top: int, eps: Fraction) -> bool:
@@ -96,13 +136,13 @@ class Certifier:
         return True
 
     def _limits_of(self, backend: Backend[Any], eps: Fraction, top: int) -> list[Any]:
-        """eps·L[i][top] for every i, remembered for a run of outputs at the same radius."""
+        """eps·L[i][top] for every i, remembered for a run of outputs at the same eps."""
         if backend not in self._limits or self._limits[backend][0] != eps:
             self._limits[backend] = eps, {}
         columns = self._limits[backend][1]
         if top not in columns:
-            radius = backend.scalar(eps)
-            columns[top] = [radius * backend.scalar(bound) for bound in self._column(top)]
+            distance = backend.scalar(eps)
+            columns[top] = [distance * backend.scalar(bound) for bound in self._column(top)]
         return columns[top]
 
     def _column(self, top: int) -> tuple[Fraction, ...]:
@@ -112,9 +152,9 @@ class Certifier:
         return self._columns[top]
 
     def _supremum(self, logits: RationalVector, top: int) -> Fraction | None:
-        """The supremum of the certified radii: min over i of (y_j - y_i)/L[i][j]. None if it is infinite.
+        """The supremum of the certified eps: min over i of (y_j - y_i)/L[i][j]. None if it is infinite.
 
-        A tie gives 0: then no radius is certified. Where L is 0 the lead cannot change, so it limits nothing.
+        A tie gives 0: then no eps is certified. Where L is 0 the lead cannot change, so it limits nothing.
         """
         least: tuple[int, int] | None = None  # a numerator and a denominator: cross products compare without gcds
         column = self._column(top)

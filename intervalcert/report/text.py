@@ -157,8 +157,9 @@ def distance_text(space: str) -> str:
     return "L2 distance of inputs" if space == "input" else "L2 distance of normalised inputs"
 
 
-def summary_table(summary: Summary, eps: str, semantics: str, eps_space: str, *, given_logits: bool = True) -> Table:
+def summary_table(summary: Summary, eps: str, *, given_logits: bool = True) -> Table:
     """What a run of certify found."""
+    semantics = summary.semantics
     table = Table(show_header=False, box=None)
     table.add_row("certified", f"{summary.certified} of {summary.total}", percent(summary.certified, summary.total))
     if summary.locally:
@@ -173,7 +174,7 @@ def summary_table(summary: Summary, eps: str, semantics: str, eps_space: str, *,
     if summary.right is not None and summary.right_and_certified is not None:
         table.add_row("accuracy", "", percent(summary.right, summary.total))
         table.add_row("VRA", "right and certified", percent(summary.right_and_certified, summary.total))
-    table.add_row("eps", eps, f"L2, {eps_space} space")
+    table.add_row("eps", eps, f"L2, {summary.eps_space} space")
     if summary.units is not None:
         units = summary.units
         table.add_row("inputs", outward_text(units.low, units.high), scaling_text(units.scale))

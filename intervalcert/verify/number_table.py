@@ -14,7 +14,7 @@ import numpy.typing as npt
 from intervalcert.errors import InputError
 from intervalcert.numbers.matrices import RationalMatrix, RationalVector
 from intervalcert.numbers.rounding import float_enclosure, float_near
-from intervalcert.numbers.text import shortest_exact
+from intervalcert.proof.decision import check_eps
 from intervalcert.verify.filter import Floats
 
 __all__ = ["Epsilons", "NumberTable", "bfloat16_values", "input_sides", "is_bfloat16"]
@@ -38,35 +38,30 @@ class Epsilons:
 
     @staticmethod
     def all_equal(eps: Fraction, first: int = 0) -> Epsilons:
-        _refuse_negative(eps, first)
+        check_eps(eps, first)
         return Epsilons(*float_enclosure(eps, eps), lambda _: eps, eps)
 
     @staticmethod
-    def of(radii: Sequence[Fraction], first: int = 0) -> Epsilons:
-        for index, eps in enumerate(radii, first):
-            _refuse_negative(eps, index)
-        ends = np.array([float_enclosure(eps, eps) for eps in radii]).T
-        common = radii[0] if all(eps == radii[0] for eps in radii) else None
-        return Epsilons(ends[0], ends[1], radii.__getitem__, common)
+    def of(values: Sequence[Fraction], first: int = 0) -> Epsilons:
+        for index, eps in enumerate(values, first):
+            check_eps(eps, index)
+        ends = np.array([float_enclosure(eps, eps) for eps in values]).T
+        common = values[0] if all(eps == values[0] for eps in values) else None
+        return Epsilons(ends[0], ends[1], values.__getitem__, common)
 
     @staticmethod
-    def of_floats(radii: Floats, first: int = 0) -> Epsilons:
+    def of_floats(values: Floats, first: int = 0) -> Epsilons:
         """Each at its exact binary value. Requires: finite."""
-        if (radii < 0).any():
-            index = int(np.argmax(radii < 0))
-            _refuse_negative(Fraction(float(radii[index])), first + index)
-        common = Fraction(float(radii[0])) if (radii == radii[0]).all() else None
-        return Epsilons(radii, radii, lambda row: Fraction(float(radii[row])), common)
+        if (values < 0).any():
+            index = int(np.argmax(values < 0))
+            check_eps(Fraction(float(values[index])), first + index)
+        common = Fraction(float(values[0])) if (values == values[0]).all() else None
+        return Epsilons(values, values, lambda row: Fraction(float(values[row])), common)
 
     def float_bounds(self, part: slice) -> tuple[Floats | float, Floats | float]:
         if isinstance(self.lower, np.ndarray) and isinstance(self.upper, np.ndarray):
             return self.lower[part], self.upper[part]
         return self.lower, self.upper
-
-
-def _refuse_negative(eps: Fraction, index: int) -> None:
-    if eps < 0:
-        raise InputError(f"output {index}: a radius must not be negative, and this one is {shortest_exact(eps)}")
 
 
 @dataclass(frozen=True)
@@ -75,14 +70,14 @@ class NumberTable:
 
     values[r, i]·10^-decimal_places is number i of row r, exactly; or, if decimal_places is None, values[r, i] is the
     float nearest to it (inf if it is beyond the floats), and `read_exact(r, columns)` tells those entries of the row.
-    radii: where the table has its own. what: the table, for messages. first: the index of row 0 there.
+    epsilons: where the table has its own. what: the table, for messages. first: the index of row 0 there.
     work: how much of the table this is, in the units of its size (rows or bytes).
     """
 
     values: npt.NDArray[Any]
     decimal_places: int | None = 0
     read_exact: Callable[[int, Sequence[int]], RationalVector] | None = None
-    radii: Epsilons | None = None
+    epsilons: Epsilons | None = None
     what: str = "the outputs"
     first: int = 0
     work: int = 0
@@ -125,6 +120,16 @@ class NumberTable:
         # Integers over a power of ten up to 10^22, both of them floats: the quotients are the nearest floats.
         near = float_near(constant.numerator, constant.denominator)
         return replace(self, values=_joined(near, values / float(unit)), decimal_places=None, read_exact=read_exact)
+
+    @staticmethod
+    def of_exact(rows: Sequence[RationalVector], what: str = "the outputs") -> NumberTable:
+        """Rows that are held exactly. Requires: some, all equally long."""
+
+        def read_exact(row: int, columns: Sequence[int]) -> RationalVector:
+            return RationalVector(tuple(rows[row].numerators[column] for column in columns), rows[row].denominator)
+
+        near = [[float_near(n, row.denominator) for n in row.numerators] for row in rows]
+        return NumberTable(np.array(near, dtype=np.float64), None, read_exact, what=what)
 
     @staticmethod
     def of_array(array: npt.NDArray[Any], what: str = "the outputs", first: int = 0, work: int = 0) -> NumberTable:

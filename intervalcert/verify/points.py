@@ -7,7 +7,7 @@ Inputs are taken in batches; a batch is judged in one go, in this process or in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -18,6 +18,7 @@ from intervalcert.backends.protocol import Backend, Floats, Indices
 from intervalcert.errors import InconclusiveError, InputError, UsageError
 from intervalcert.model.evaluation import (
     Ends,
+    Evaluator,
     Evaluators,
     PointEvaluator,
     check_evaluable,
@@ -30,13 +31,13 @@ from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.pairs import floats_above
 from intervalcert.numbers.rounding import float_enclosure
 from intervalcert.numbers.text import shortest_exact
-from intervalcert.proof.decision import Verdict
-from intervalcert.verify.deployed import Deployment
+from intervalcert.proof.decision import LOCAL, MARGINS, Verdict, check_logits
+from intervalcert.verify.deployed import Deployment, Deviation
 from intervalcert.verify.filter import Bools
 from intervalcert.verify.local import LocalVerifier
 from intervalcert.verify.number_table import Epsilons, NumberTable
 from intervalcert.verify.vectorised import VectorisedCertifier
-from intervalcert.verify.verdicts import Verdicts
+from intervalcert.verify.verdicts import Verdicts, status_codes
 
 __all__ = [
     "Batch",
@@ -58,7 +59,7 @@ class Job:
     """What is to be done with every input.
 
     norms: upper bounds of the layers' operator norms; margins: of the margins' rates; ladder: number systems, the last
-    exact. effort: rounds of the local search; None for no local refinement.
+    exact. local_rounds: of the local search; None for no local refinement.
     form: the format that the network is run in, to whose numbers its weights are rounded already; None for the reals.
     sigmas: of the chain, or none.
     """
@@ -67,130 +68,192 @@ class Job:
     norms: tuple[Fraction, ...]
     margins: Sequence[Sequence[Fraction]]
     ladder: tuple[Backend[Any], ...]
-    effort: int | None = None
+    local_rounds: int | None = None
     form: FloatFormat | None = None
     sigmas: tuple[Fraction, ...] = ()
+
+    @property
+    def semantics(self) -> str:
+        """Which network verdicts are about."""
+        return "real" if self.form is None else self.form.name
+
+    def deployment(self) -> Deployment | None:
+        """What all points share in a program of that format."""
+        if self.form is None:
+            return None
+        return Deployment(self.network, self.norms, self.sigmas, self.form, self.ladder)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs of the first layer, one per column, the radius of each, the index of the first, their part of the work."""
+    """Inputs of the first layer, one per column, the eps of each, the index of the first, their part of the work."""
 
     inputs: RationalMatrix
-    radii: tuple[Fraction, ...]
+    eps: tuple[Fraction, ...]
     first: int = 0
     work: int = 0
 
+    def __len__(self) -> int:
+        return len(self.eps)
+
+    def column(self, index: int) -> RationalMatrix:
+        return RationalMatrix(self.inputs.numerators[:, index : index + 1], self.inputs.denominator)
+
     def work_of(self, done: int, more: int) -> int:
         """The part of the work that so many inputs are, after those that are done."""
-        count = len(self.radii)
-        return self.work * (done + more) // count - self.work * done // count
+        return self.work * (done + more) // len(self) - self.work * done // len(self)
 
     @property
-    def common(self) -> Fraction | None:
-        """The radius of all of them, if it is one."""
-        return self.radii[0] if len(set(self.radii)) == 1 else None
+    def common_eps(self) -> Fraction | None:
+        """The eps of all of them, if it is one."""
+        return self.eps[0] if len(set(self.eps)) == 1 else None
+
+
+class _Draft:
+    """The verdicts of a batch while they are found: arrays with one entry for each input."""
+
+    def __init__(self, count: int) -> None:
+        self.argmax: Indices = np.zeros(count, dtype=np.intp)
+        self.certified: Bools = np.zeros(count, dtype=bool)
+        self.radius: Floats = np.zeros(count)
+        self.exactly: Bools = np.zeros(count, dtype=bool)
+        self.method, self.proved_by, self.fault = [MARGINS] * count, [""] * count, [""] * count
+
+    def verdicts(self, first: int, semantics: str, eps_space: str) -> Verdicts:
+        return Verdicts(
+            np.arange(first, first + len(self.argmax)),
+            self.argmax,
+            status_codes(self.certified),
+            self.radius,
+            self.exactly,
+            semantics,
+            eps_space,
+            np.array(self.method),
+            np.array(self.proved_by),
+            np.array(self.fault),
+        )
 
 
 class PointVerifier:
-    """Judges inputs of one network.
+    """The pipeline for a point of one network: its logits are enclosed, the enclosure is held against the margins, and
+    what they leave open is tried at the input itself.
 
-    Guarantees: `certified` only if it is proved that every input within the radius has the same winner as this one, in
-    the network over the reals.
+    It can be sent to another process, with all that is the same for every input; what is made of the weights on some
+    number system is made there, when it is needed.
+    Guarantees: `certified` only if it is proved that every input within eps has the same winner as this one, in the
+    network over the reals or in the program (`Job.semantics`).
     """
 
     def __init__(self, job: Job) -> None:
+        """Raises: InputError for a network that cannot be evaluated, or not be refined locally if that is asked for."""
         check_evaluable(job.network)
-        self._job = job
-        self._bulk = VectorisedCertifier(job.margins, job.ladder[-1])
+        self.job = job
+        self._vectorised = VectorisedCertifier(job.margins, job.ladder[-1], eps_space=job.network.eps_space)
+        self._deployment = job.deployment()
+        self._margins = None if self._deployment is None else floats_above(job.margins)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Makes what belongs to one process."""
+        job = self.job
         self._evaluators = Evaluators(job.network, job.norms)
         self._local = None
-        if job.effort is not None:
+        if job.local_rounds is not None:
             self._local = LocalVerifier(job.network, job.norms, job.ladder, self._evaluators)
-        self._deployment = None
-        if job.form is not None:
-            self._deployment = Deployment(job.network, job.norms, job.sigmas, job.form, job.ladder)
-        self._margins = floats_above(job.margins)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What all processes share."""
+        names = ("job", "_vectorised", "_deployment", "_margins")
+        return {name: self.__dict__[name] for name in names}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Raises: SoundnessError if a program in floats is judged, and those of this process are not to be trusted."""
+        self.__dict__.update(state)
+        self._prepare()
+
+    @property
+    def _first(self) -> Evaluator:
+        return self._evaluators.on(self.job.ladder[0])
 
     @property
     def _points(self) -> PointEvaluator:
-        return self._evaluators.of_points(self._job.ladder[-1])
+        return self._evaluators.of_points(self.job.ladder[-1])
 
     def verdicts(self, batch: Batch, on_input: Callable[[], None] = lambda: None) -> Verdicts:
         """A verdict for each input of the batch. on_input: called after each of them that is looked at by itself."""
-        if self._deployment is not None:
-            return Verdicts.of(self._deployed(self._deployment, batch, on_input))
+        draft, deviation = _Draft(len(batch)), None
+        enclosed = self._enclosed(batch)
+        if self._deployment is None:
+            self._by_margins(draft, batch, enclosed)
+        else:
+            deviation = self._by_margins_of_program(draft, batch, enclosed)
+        if self._deployment is None or deviation is not None:
+            for index in range(len(batch)):
+                self._refine(draft, batch, index, deviation)
+                on_input()
+        return draft.verdicts(batch.first, self.job.semantics, self.job.network.eps_space)
+
+    def _enclosed(self, batch: Batch) -> list[Ends] | None:
+        """Ends of the logits, last; before them, for a program, of what the other layers compute.
+
+        By the first number system; None if it is not to be trusted in this process, or does not reach so far.
+        """
         try:
-            found = self._together(batch)
-        except InconclusiveError:  # float64 is not to be trusted in this process, or does not reach so far
-            found = [self._one_by_one(batch, index) for index in range(len(batch.radii))]
-        refined = []
-        for index, verdict in enumerate(found):
-            refined.append(self._refined(batch, index, verdict))
-            on_input()
-        return Verdicts.of(refined)
+            values = self._first.before_activations(batch.inputs)
+            return [value.float_bounds() for value in (values if self._deployment is not None else values[-1:])]
+        except InconclusiveError:
+            return None
 
-    def _together(self, batch: Batch) -> list[Verdict]:
-        """By the first number system, all at once; one by one where it cannot tell."""
-        low, high = (
-            end.T
-            for end in self._evaluators.on(self._job.ladder[0]).before_activations(batch.inputs)[-1].float_bounds()
-        )
-        winners = _likely_winners(low.T, high.T)
-        places = np.arange(len(low)), winners
-        finite: Bools = np.logical_and.reduce(np.isfinite(low) & np.isfinite(high), axis=1)
-        worst, best = np.where(finite[:, None], high, 0.0), np.where(finite[:, None], low, 0.0)
-        worst[places], best[places] = best[places], worst[places]
-        radii = Epsilons.of(batch.radii, batch.first)
-        # If the winner's lower end leads the others' upper ends by enough, so do the logits; if it does not even the
-        # other way round, they do not.
-        yes, maybe = (self._bulk.verdicts(NumberTable(ends), radii) for ends in (worst, best))
-        sure = [bool(x) for x in finite & (yes.argmax == winners) & (yes.certified | ~maybe.certified)]
-        name = self._job.ladder[0].name
-        return [
-            replace(verdict, index=batch.first + index, proved_by=name) if settled else self._one_by_one(batch, index)
-            for index, (verdict, settled) in enumerate(zip(yes, sure, strict=True))
-        ]
+    def _by_margins(self, draft: _Draft, batch: Batch, enclosed: Sequence[Ends] | None) -> None:
+        """Over the reals. By the first number system, all at once; one by one where it cannot tell."""
+        undecided = np.ones(len(batch), dtype=bool)
+        if enclosed is not None:
+            low, high = (end.T for end in enclosed[-1])
+            winners = _likely_winners(low.T, high.T)
+            places = np.arange(len(low)), winners
+            finite: Bools = np.logical_and.reduce(np.isfinite(low) & np.isfinite(high), axis=1)
+            worst, best = np.where(finite[:, None], high, 0.0), np.where(finite[:, None], low, 0.0)
+            worst[places], best[places] = best[places], worst[places]
+            epsilons = Epsilons.of(batch.eps, batch.first)
+            # If the winner's lower end leads the others' upper ends by enough, so do the logits; if it does not even
+            # the other way round, they do not.
+            yes, maybe = (self._vectorised.verdicts(NumberTable(ends), epsilons) for ends in (worst, best))
+            undecided = ~(finite & (yes.argmax == winners) & (yes.certified | ~maybe.certified))
+            draft.argmax[:], draft.radius[:] = yes.argmax, yes.radius
+            draft.certified[:], draft.exactly[:] = yes.certified, yes.exactly
+            draft.proved_by[:] = [self.job.ladder[0].name] * len(batch)
+        for index in np.flatnonzero(undecided).tolist():
+            self._one_by_one(draft, batch, index)
 
-    def _deployed(self, deployment: Deployment, batch: Batch, on_input: Callable[[], None]) -> list[Verdict]:
-        """Of the program in floats: certified with an error bound that does not claim to be the least one."""
-        effort = self._job.effort
-        try:
-            evaluator = self._evaluators.on(self._job.ladder[0])
-            before = [value.float_bounds() for value in evaluator.before_activations(batch.inputs)]
-        except InconclusiveError:  # float64 does not reach so far
-            some = (self._one_by_one(batch, index) for index in range(len(batch.radii)))
-            return [replace(verdict, certified=False, radius=0.0) for verdict in some]
-        low, high = before[-1]
-        winners = _likely_winners(low, high)
-        inputs = evaluator.backend.matrix(batch.inputs).float_bounds()
-        beyond = np.maximum(np.abs(inputs[0]), np.abs(inputs[1])) > float(deployment.form.largest) * (1 + 2.0**-40)
-        if beyond.any():
-            place, column = np.argwhere(beyond)[0].tolist()
-            raise InputError(f"input {batch.first + column}: entry {place} is beyond {deployment.form.name}")
-        deviation = deployment.deviation(deployment.extent_at(inputs, before))
-        radii = deployment.radii(deviation, low, high, winners, self._margins)
-        found = []
-        for index, (eps, radius) in enumerate(zip(batch.radii, radii.tolist(), strict=True)):
-            floor, ceiling = float_enclosure(eps, eps)
-            certified, locally, proved_by, fault = ceiling <= radius, False, evaluator.backend.name, ""
-            if not certified and effort is not None and self._local is not None and ceiling <= deviation.most[index]:
-                margin_deductions = deployment.errors_at(deviation, ceiling, winners)[:, index]
-                local = self._local.certify(_column(batch.inputs, index), eps, effort, margin_deductions)
-                fault = local.fault
-                if local.certified and local.winner == winners[index]:
-                    certified, locally, radius, proved_by = True, True, max(radius, floor), local.proved_by
-            verdict = Verdict(batch.first + index, int(winners[index]), certified, max(radius, 0.0), locally=locally)
-            found.append(replace(verdict, proved_by=proved_by, fault=fault))
-            on_input()
-        return found
+    def _by_margins_of_program(self, draft: _Draft, batch: Batch, enclosed: Sequence[Ends] | None) -> Deviation | None:
+        """Of the program in floats: certified with an error bound that does not claim to be the least one.
 
-    def _one_by_one(self, batch: Batch, index: int) -> Verdict:
+        None if nothing is known of the errors, and nothing certified.
+        """
+        if self._deployment is None or self._margins is None:
+            raise ValueError("the network over the reals is no program")
+        if enclosed is None:
+            for index in range(len(batch)):
+                self._one_by_one(draft, batch, index)
+            draft.certified[:], draft.radius[:] = False, 0.0
+            return None
+        low, high = enclosed[-1]
+        draft.argmax[:] = _likely_winners(low, high)
+        inputs = self._first.backend.matrix(batch.inputs).float_bounds()
+        _check_within(inputs, self._deployment.form, batch.first)
+        deviation = self._deployment.deviation(self._deployment.extent_at(inputs, enclosed))
+        found = self._deployment.radii(deviation, low, high, draft.argmax, self._margins)
+        draft.certified[:] = Epsilons.of(batch.eps, batch.first).upper <= found
+        draft.radius[:] = np.maximum(found, 0.0)
+        draft.proved_by[:] = [self.job.ladder[0].name] * len(batch)
+        return deviation
+
+    def _one_by_one(self, draft: _Draft, batch: Batch, index: int) -> None:
         """Too close for a batch: on finer and finer number systems, at last on exact rationals.
 
         Their leads are rounded to floats, outward: what even that leaves open is not certified.
         """
-        x = _column(batch.inputs, index)
+        x = batch.column(index)
         winner, certified, radius, proved_by = 0, False, 0.0, ""
         for name, leads_at in self._finer_leads():
             try:
@@ -199,25 +262,26 @@ class PointVerifier:
                 continue
             if not (np.isfinite(least).all() and np.isfinite(most).all()):
                 continue
-            yes, maybe = (self._against(ends, winner, batch.radii[index]) for ends in (least, most))
+            yes, maybe = (self._against(ends, winner, batch.eps[index]) for ends in (least, most))
             certified, radius, proved_by = yes.certified, yes.radius, name
             if certified or (not maybe.certified and (least >= 0).all()):  # and the winner is known, too
                 break
-        return Verdict(batch.first + index, winner, certified, radius, exactly=True, proved_by=proved_by)
+        draft.argmax[index], draft.certified[index], draft.radius[index] = winner, certified, radius
+        draft.exactly[index], draft.proved_by[index] = True, proved_by
 
     def _finer_leads(self) -> Iterator[tuple[str, Callable[[RationalMatrix], tuple[int, Floats, Floats]]]]:
         """What finds the winner of an input and its leads over the other classes, as `_leads`, with its name.
 
         First the point that is followed exactly, or nearly so; then all number systems but the first.
         """
-        if is_piecewise_linear(self._job.network):
+        if is_piecewise_linear(self.job.network):
 
             def at_point(x: RationalMatrix) -> tuple[int, Floats, Floats]:
                 logits = self._points.at(x)[-1]
                 return _leads(logits.float_bounds(), lambda winner: self._points.leads(logits, winner))
 
-            yield self._job.ladder[-1].name, at_point
-        for backend in self._job.ladder[1:] or self._job.ladder:
+            yield self.job.ladder[-1].name, at_point
+        for backend in self.job.ladder[1:] or self.job.ladder:
 
             def enclosed(x: RationalMatrix, backend: Backend[Any] = backend) -> tuple[int, Floats, Floats]:
                 logits = self._evaluators.on(backend).before_activations(x)[-1]
@@ -229,23 +293,34 @@ class PointVerifier:
     def _against(self, leads: Floats, winner: int, eps: Fraction) -> Verdict:
         """The verdict for logits with these leads of the winner over the others; not certified unless all are."""
         logits = np.insert(-np.maximum(leads, 0.0), winner, 0.0)  # no lead makes a tie
-        return self._bulk.verdicts(NumberTable(logits[None]), Epsilons.all_equal(eps))[0]
+        return self._vectorised.verdicts(NumberTable(logits[None]), Epsilons.all_equal(eps))[0]
 
-    def _refined(self, batch: Batch, index: int, verdict: Verdict) -> Verdict:
-        if self._local is None or verdict.certified or self._job.effort is None:
-            return verdict
-        eps = batch.radii[index]
-        found = self._local.certify(_column(batch.inputs, index), eps, self._job.effort)
-        if not found.certified:
-            return replace(verdict, fault=found.fault)
-        # What is proved holds at this radius, and says nothing of larger ones.
-        radius = max(verdict.radius, float_enclosure(eps, eps)[0])
-        proved = replace(verdict, argmax=found.winner, certified=True, radius=radius, locally=True)
-        return replace(proved, proved_by=found.proved_by)
+    def _refine(self, draft: _Draft, batch: Batch, index: int, deviation: Deviation | None) -> None:
+        """Tries at the input itself what is not certified; with the errors of the program, if there is one."""
+        if self._local is None or self.job.local_rounds is None or draft.certified[index]:
+            return
+        eps, margin_deductions = batch.eps[index], None
+        floor, ceiling = float_enclosure(eps, eps)
+        if self._deployment is not None and deviation is not None:
+            if not ceiling <= deviation.most[index]:
+                return
+            margin_deductions = self._deployment.errors_at(deviation, ceiling, draft.argmax)[:, index]
+        found = self._local.certify(batch.column(index), eps, self.job.local_rounds, margin_deductions)
+        draft.fault[index] = found.fault
+        if not found.certified or (deviation is not None and found.winner != draft.argmax[index]):
+            return
+        draft.argmax[index], draft.certified[index] = found.winner, True
+        # What is proved holds at this eps, and says nothing of larger ones.
+        draft.radius[index] = max(draft.radius[index], floor)
+        draft.method[index], draft.proved_by[index] = LOCAL, found.proved_by
 
 
-def _column(inputs: RationalMatrix, index: int) -> RationalMatrix:
-    return RationalMatrix(inputs.numerators[:, index : index + 1], inputs.denominator)
+def _check_within(inputs: Ends, form: FloatFormat, first: int) -> None:
+    """Raises: InputError for an entry that the format cannot hold. first: the index of the first column."""
+    beyond = np.maximum(np.abs(inputs[0]), np.abs(inputs[1])) > float(form.largest) * (1 + 2.0**-40)
+    if beyond.any():
+        place, column = np.argwhere(beyond)[0].tolist()
+        raise InputError(f"input {first + column}: entry {place} is beyond {form.name}")
 
 
 def _likely_winners(low: Floats, high: Floats) -> Indices:
@@ -278,23 +353,24 @@ class LogitVerifier:
 
     def __init__(self, job: Job, norm: Fraction) -> None:
         """Requires: a job with a format. Raises: InputError for a negative norm."""
-        if job.form is None:
+        deployment = job.deployment()
+        if deployment is None:
             raise UsageError("over the reals the norm of the inputs does not matter: certify against the bounds")
         if norm < 0:
             raise InputError(f"a norm must not be negative, and this one is {shortest_exact(norm)}")
         single = job.network.single
         self._threshold = None if single is None else single.constant
+        self._semantics, self._eps_space = job.semantics, job.network.eps_space
         self.classes = len(job.margins)
         self.columns = self.classes if single is None else 1
-        self._deployment = Deployment(job.network, job.norms, job.sigmas, job.form, job.ladder)
-        self._worst = self._deployment.for_every(norm, Evaluators(job.network, job.norms).on(job.ladder[0]))
+        self._deployment = deployment
+        self._worst = deployment.for_every(norm, Evaluators(job.network, job.norms).on(job.ladder[0]))
         self._margins = floats_above(job.margins)
 
-    def verdicts(self, rows: NumberTable, radii: Epsilons, *, with_radius: bool = True) -> Verdicts:  # noqa: ARG002
+    def verdicts(self, rows: NumberTable, epsilons: Epsilons, *, with_radius: bool = True) -> Verdicts:  # noqa: ARG002
         """A verdict per row. Raises: InputError unless there are as many logits as `columns`, all finite."""
         count, columns = rows.values.shape
-        if columns != self.columns:
-            raise InputError(f"{rows.what}: {columns} logits per output, but the model has {self.columns}")
+        check_logits(columns, self.columns, rows.what)
         values = rows.values.astype(np.float64)
         if not np.isfinite(values).all():
             raise rows.not_finite(values)
@@ -309,10 +385,15 @@ class LogitVerifier:
                 low, high = near - near_by, near + near_by
         winners = _likely_winners(low, high)
         found = self._deployment.radii(self._worst, low, high, winners, self._margins, twice=True)
-        ceilings = np.array([float_enclosure(eps, eps)[1] for eps in map(radii.exact, range(count))])
-        nowhere = np.zeros(count, dtype=bool)
-        indices = np.arange(rows.first, rows.first + count)
-        return Verdicts(indices, winners, ceilings <= found, np.maximum(found, 0.0), nowhere, nowhere.copy())
+        return Verdicts(
+            np.arange(rows.first, rows.first + count),
+            winners,
+            status_codes(epsilons.upper <= found),
+            np.maximum(found, 0.0),
+            np.zeros(count, dtype=bool),
+            self._semantics,
+            self._eps_space,
+        )
 
 
 # -- enclosures ------------------------------------------------------------------------------------------------------
@@ -368,7 +449,7 @@ def check_width(rows: NumberTable, network: Network) -> None:
 
 
 def batches_of(
-    rows: NumberTable, network: Network, scale: Fraction, radii: Epsilons, step: int = BATCH
+    rows: NumberTable, network: Network, scale: Fraction, epsilons: Epsilons, step: int = BATCH
 ) -> Iterator[Batch]:
     """The rows of a table as batches of inputs of the first layer: each number times `scale`, then `Network.entered`.
 
@@ -392,4 +473,4 @@ def batches_of(
             lists = [[Fraction(n, row.denominator) * scale for n in row.numerators] for row in exact]
             made = RationalMatrix.from_fractions(lists).transposed()
         work = rows.work * part.stop // count - rows.work * part.start // count
-        yield Batch(network.entered(made), tuple(map(radii.exact, part)), rows.first + start, work)
+        yield Batch(network.entered(made), tuple(map(epsilons.exact, part)), rows.first + start, work)

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from intervalcert.backends.protocol import Backend
-from intervalcert.errors import InputError
 from intervalcert.numbers.float_environment import arithmetic_fault
-from intervalcert.proof.decision import Certifier
+from intervalcert.proof.decision import Certifier, check_logits
 from intervalcert.verify.filter import TILE_CELLS, MarginTables, filter_exact, filter_rounded, scratch
 from intervalcert.verify.number_table import Epsilons, NumberTable
-from intervalcert.verify.verdicts import Verdicts
+from intervalcert.verify.verdicts import Verdicts, status_codes
 
 __all__ = ["VectorisedCertifier"]
 
@@ -34,33 +33,35 @@ class VectorisedCertifier:
     """
 
     def __init__(
-        self, margins: Sequence[Sequence[Fraction]], exact: Backend[Any], threshold: Fraction | None = None
+        self,
+        margins: Sequence[Sequence[Fraction]],
+        exact: Backend[Any],
+        threshold: Fraction | None = None,
+        eps_space: str = "input",
     ) -> None:
         """threshold: of a model with a single output, of which rows hold one logit. Otherwise one for each class.
 
+        eps_space: where the distances are measured that the margins are per unit of.
         Requires: `exact` decides every comparison.
         """
         self.classes, self._threshold = len(margins), threshold
         self.columns = self.classes if threshold is None else 1
-        self.one_by_one = Certifier(margins, (exact,))
-        self._margins, self._exact = margins, exact
+        self._one_by_one = Certifier(margins, (exact,), eps_space)
+        self._margins, self._exact, self._eps_space = margins, exact, eps_space
         self._tables: dict[int, MarginTables] = {}
         self._trusted = arithmetic_fault() is None  # else floats decide nothing
 
-    def __reduce__(self) -> tuple[type[VectorisedCertifier], tuple[Any, Backend[Any], Fraction | None]]:
+    def __reduce__(self) -> tuple[type[VectorisedCertifier], tuple[Any, Backend[Any], Fraction | None, str]]:
         """What arrives in another process tests that process, and takes over no floats from this one."""
-        return VectorisedCertifier, (self._margins, self._exact, self._threshold)
+        return VectorisedCertifier, (self._margins, self._exact, self._threshold, self._eps_space)
 
-    def verdicts(self, rows: NumberTable, radii: Epsilons, *, with_radius: bool = True) -> Verdicts:
+    def verdicts(self, rows: NumberTable, epsilons: Epsilons, *, with_radius: bool = True) -> Verdicts:
         """A verdict per row. Without `with_radius` a radius may be left at 0: logits in text then cost much less.
 
         Raises: InputError unless there are as many logits as `columns`, all finite.
         """
         count, columns = rows.values.shape
-        if columns != self.columns:
-            raise InputError(
-                f"{rows.what}: {columns} logits per output, but the bounds are of a model with {self.columns}"
-            )
+        check_logits(columns, self.columns, rows.what)
         if self._threshold is not None:
             rows = rows.with_first(self._threshold)
         argmax, rival, radius = np.zeros(count, dtype=np.intp), np.zeros(count, dtype=np.intp), np.zeros(count)
@@ -76,19 +77,20 @@ class VectorisedCertifier:
             if rows.decimal_places is not None and not np.isfinite(tile).all():
                 raise rows.not_finite(tile.T, start)
             if self._trusted:
-                found = judge(tables, tile, *radii.float_bounds(part))
+                found = judge(tables, tile, *epsilons.float_bounds(part))
                 argmax[part], rival[part], radius[part] = found.argmax, found.rival, found.radius
                 certified[part], settled[part] = found.certified, found.settled
         # A rival that is known and alone: its pair of logits, read exactly, gives verdict and radius.
         known = rival >= 0 if by_rival and self._trusted else np.zeros(count, dtype=bool)
         for index in np.flatnonzero(known).tolist():
             lead, unit = rows.lead(index, argmax[index], rival[index])
-            certified[index], radius[index] = self._against(lead, unit, argmax[index], rival[index], radii.exact(index))
+            eps = epsilons.exact(index)
+            certified[index], radius[index] = self._against(lead, unit, argmax[index], rival[index], eps)
         for index in np.flatnonzero(~(known if by_rival else settled)).tolist():
-            verdict = self.one_by_one.verdict(rows.row(index), radii.exact(index), rows.first + index)
+            verdict = self._one_by_one.verdict(rows.row(index), epsilons.exact(index), rows.first + index)
             argmax[index], radius[index], certified[index] = verdict.argmax, verdict.radius, verdict.certified
-        indices, nowhere = np.arange(rows.first, rows.first + count), np.zeros(count, dtype=bool)
-        return Verdicts(indices, argmax, certified, radius, ~settled, nowhere)
+        indices = np.arange(rows.first, rows.first + count)
+        return Verdicts(indices, argmax, status_codes(certified), radius, ~settled, "real", self._eps_space)
 
     def _tables_for(self, places: int) -> MarginTables:
         if places not in self._tables:

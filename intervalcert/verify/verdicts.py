@@ -4,74 +4,116 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from intervalcert.proof.decision import Verdict
+from intervalcert.proof.decision import LOCAL, MARGINS, Status, Verdict
 from intervalcert.verify.filter import Bools, Floats, Integers
 
-__all__ = ["Texts", "Verdicts"]
+__all__ = ["Codes", "Texts", "Verdicts", "status_codes"]
 
 
 Texts = npt.NDArray[np.str_]
+Codes = npt.NDArray[np.int8]
+"""Of each verdict, the place of its status in `Status`."""
+
+_STATUSES = tuple(Status)
+_CODES = {status: code for code, status in enumerate(_STATUSES)}
+_WORDS = np.array([status.value for status in _STATUSES])
+
+_COLUMNS = ("indices", "argmax", "codes", "radius", "method", "exactly", "proved_by", "fault")
+"""Arrays with one entry per verdict."""
 
 
-_COLUMNS = ("indices", "argmax", "certified", "radius", "exactly", "locally", "proved_by", "fault")
-"""One entry per verdict, in the order of the fields of `Verdict`."""
+def status_codes(certified: Bools) -> Codes:
+    """Of outputs that are certified, or of which nothing is known."""
+    return np.where(certified, np.int8(_CODES[Status.CERTIFIED]), np.int8(_CODES[Status.UNKNOWN]))
 
 
 @dataclass(frozen=True, eq=False)
 class Verdicts(Sequence[Verdict]):
     """The verdicts of many outputs: a sequence of `Verdict`, held as arrays that cannot be written to.
 
-    semantics: which network they are about: ``real``, or the format of a program. eps_space: where radii are measured.
+    All of them are about the same network: semantics, eps_space as in `Verdict`.
+    method, proved_by, fault: one text for each, or a single one for all of them.
     input_range: of all the inputs, after scaling, rounded outward; None where logits were given.
     """
 
     indices: npt.NDArray[np.int64]
     argmax: Integers
-    certified: Bools
+    codes: Codes
     radius: Floats
     exactly: Bools
-    locally: Bools
+    semantics: str
+    eps_space: str
+    method: Texts = field(default_factory=lambda: np.array(MARGINS))
     proved_by: Texts = field(default_factory=lambda: np.array(""))
     fault: Texts = field(default_factory=lambda: np.array(""))
-    semantics: str = "real"
-    eps_space: str = "input"
     input_range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("proved_by", "fault"):  # mostly nothing at all, in whatever number
+        for name in ("method", "proved_by", "fault"):
             texts = getattr(self, name)
             object.__setattr__(self, name, texts if texts.ndim else np.broadcast_to(texts, len(self.indices)))
-        for array in self._columns():
-            array.setflags(write=False)
+        self._protect()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what follows from the rest."""
+        return {name: value for name, value in self.__dict__.items() if name not in {"certified", "locally"}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Arrays that arrive from another process could be written to."""
         self.__dict__.update(state)
-        for array in self._columns():
-            array.setflags(write=False)
+        self._protect()
+
+    def _protect(self) -> None:
+        for name in _COLUMNS:
+            getattr(self, name).setflags(write=False)
+
+    @cached_property
+    def certified(self) -> Bools:
+        found: Bools = self.codes == _CODES[Status.CERTIFIED]
+        found.setflags(write=False)
+        return found
+
+    @cached_property
+    def locally(self) -> Bools:
+        one_for_all = len(self) and not any(self.method.strides)
+        found: Bools = np.broadcast_to(self.method[0] == LOCAL, len(self)) if one_for_all else self.method == LOCAL
+        found.setflags(write=False)
+        return found
+
+    @property
+    def status(self) -> Texts:
+        """The status of each, as a word."""
+        return _WORDS[self.codes]
 
     @staticmethod
     def of(verdicts: Sequence[Verdict]) -> Verdicts:
+        """Requires: some, all about the same network."""
         if isinstance(verdicts, Verdicts):
             return verdicts
         return Verdicts(
             np.array([v.index for v in verdicts], dtype=np.int64),
             np.array([v.argmax for v in verdicts], dtype=np.intp),
-            np.array([v.certified for v in verdicts], dtype=bool),
+            np.array([_CODES[v.status] for v in verdicts], dtype=np.int8),
             np.array([v.radius for v in verdicts], dtype=np.float64),
             np.array([v.exactly for v in verdicts], dtype=bool),
-            np.array([v.locally for v in verdicts], dtype=bool),
+            *_common_subject(verdicts),
+            np.array([v.method for v in verdicts], dtype=np.str_),
             np.array([v.proved_by for v in verdicts], dtype=np.str_),
             np.array([v.fault for v in verdicts], dtype=np.str_),
         )
 
-    def _columns(self) -> tuple[npt.NDArray[Any], ...]:
-        return tuple(getattr(self, name) for name in _COLUMNS)
+    @staticmethod
+    def joined(parts: Sequence[Verdicts], input_range: tuple[float, float] | None = None) -> Verdicts:
+        """One after the other. Requires: some, all about the same network."""
+        semantics, eps_space = _common_subject(parts)
+        columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
+        return Verdicts(**columns, semantics=semantics, eps_space=eps_space, input_range=input_range)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -83,10 +125,14 @@ class Verdicts(Sequence[Verdict]):
     def __getitem__(self, place: int | slice) -> Verdict | Verdicts:
         if isinstance(place, slice):
             return replace(self, **{name: getattr(self, name)[place] for name in _COLUMNS})
-        return Verdict(*(array[place].item() for array in self._columns()))
+        return self._verdict(*(getattr(self, name)[place].item() for name in _COLUMNS))
 
     def __iter__(self) -> Iterator[Verdict]:
-        return (Verdict(*found) for found in zip(*(array.tolist() for array in self._columns()), strict=True))
+        columns = (getattr(self, name).tolist() for name in _COLUMNS)
+        return (self._verdict(*found) for found in zip(*columns, strict=True))
+
+    def _verdict(self, index: int, argmax: int, code: int, radius: float, method: str, *rest: Any) -> Verdict:
+        return Verdict(index, argmax, _STATUSES[code], radius, self.semantics, self.eps_space, method, *rest)
 
     def __eq__(self, other: object) -> bool:
         """The same verdicts, in whatever sequence."""
@@ -98,3 +144,11 @@ class Verdicts(Sequence[Verdict]):
 
     def __repr__(self) -> str:
         return f"<{len(self)} verdicts, {int(self.certified.sum())} certified, {self.semantics} semantics>"
+
+
+def _common_subject(some: Sequence[Verdict] | Sequence[Verdicts]) -> tuple[str, str]:
+    """Semantics and eps space of all of them. Raises: ValueError if there is not one."""
+    found = {(each.semantics, each.eps_space) for each in some}
+    if len(found) != 1:
+        raise ValueError(f"verdicts about one network are expected, not about {len(found)}")
+    return found.pop()

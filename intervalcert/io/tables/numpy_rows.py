@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from intervalcert.errors import InputError
 from intervalcert.io.models.numpy_files import ArrayHeader, map_array, read_header
-from intervalcert.io.tables.source import CHUNK_CELLS, RowSource, expected
+from intervalcert.io.tables.source import CHUNK_CELLS, RowSource
+from intervalcert.proof.decision import check_logits
 from intervalcert.verify.number_table import NumberTable, bfloat16_values, input_sides
 
 __all__ = ["labels", "open_rows"]
@@ -27,10 +28,11 @@ def open_rows(
     if shape is not None:
         count, _ = input_sides(header.shape, shape, str(path))
         header = replace(header, shape=(1, *header.shape)) if count == 1 else header
-    elif classes is not None and header.shape[-1] != classes and not is_column:
-        raise InputError(f"{path} has {header.shape[-1]} logits per output, but {expected(classes)}")
-    elif len(header.shape) != 2 and not is_column:
-        raise InputError(f"{path}: an array of shape {header.shape} where a non-empty matrix is expected")
+    elif not is_column:
+        if classes is not None:
+            check_logits(header.shape[-1], classes, str(path))
+        if len(header.shape) != 2:
+            raise InputError(f"{path}: an array of shape {header.shape} where a non-empty matrix is expected")
     return RowSource(path, header.shape[0], _rows(path, header, bfloat16))
 
 

@@ -1,6 +1,6 @@
 """Parquet tables, by pyarrow, which is only imported if such a file is named.
 
-One numeric column per class, in order; a column named ``eps`` may hold each output's own radius.
+One numeric column per class, in order; a column named ``eps`` may hold each output's own.
 
 Rows are read in slices. But of each column a whole page is unpacked at once, and a small file can hold pages of any
 size: so the headers of the pages are looked through first (`parquet_pages`), and what grows too much is refused.
@@ -19,9 +19,10 @@ import numpy.typing as npt
 from intervalcert.errors import InputError, UsageError, shortened
 from intervalcert.io.files import check_growth, open_input, size_of
 from intervalcert.io.tables.parquet_pages import page_bytes
-from intervalcert.io.tables.source import CHUNK_CELLS, RowSource, expected
+from intervalcert.io.tables.source import CHUNK_CELLS, RowSource
 from intervalcert.numbers.matrices import RationalVector
 from intervalcert.numbers.parsing import as_fraction
+from intervalcert.proof.decision import check_logits
 from intervalcert.verify.number_table import Epsilons, NumberTable
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["open_rows", "pyarrow_parquet"]
 
-_RADIUS = "eps"
+_EPS = "eps"
 
 MAX_PAGES_BYTES = 2**30
 """What one page of each column may take, unpacked: 1 GiB, as 1,024 columns do with pages of the usual size."""
@@ -56,18 +57,18 @@ def open_rows(path: Path, classes: int | None, origin: Path | None = None) -> Ro
     with _refusing_damage(path):
         file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=2**20)
         schema, count = file.schema_arrow, file.metadata.num_rows
-    logits = [name for name in schema.names if name != _RADIUS]
+    logits = [name for name in schema.names if name != _EPS]
     if len(set(schema.names)) != len(schema.names):
         raise InputError(f"{path} has two columns of the same name")
     for field in schema:
         _check_type(field, path)
     if not logits or not count:
         raise InputError(f"{path} contains no rows")
-    if classes is not None and len(logits) != classes:
-        raise InputError(f"{path} has {len(logits)} logits per output ({_listed(logits)}), but {expected(classes)}")
+    if classes is not None:
+        check_logits(len(logits), classes, f"{path} (columns {_listed(logits)})")
     with _refusing_damage(path):
         _check_pages(path, file.metadata, size_of(origin or path))
-    return RowSource(path, count, _chunks(file, path, logits, _RADIUS in schema.names))
+    return RowSource(path, count, _chunks(file, path, logits, _EPS in schema.names))
 
 
 def _check_pages(path: Path, metadata: Any, size: int) -> None:
@@ -98,24 +99,24 @@ def _check_type(field: Any, path: Path) -> None:
         raise InputError(f"{path}: the column {shortened(field.name)!r} holds {field.type}, not floats or integers")
 
 
-def _chunks(file: Any, path: Path, logits: Sequence[str], has_radii: bool) -> Iterator[NumberTable]:
+def _chunks(file: Any, path: Path, logits: Sequence[str], has_eps: bool) -> Iterator[NumberTable]:
     first = 0
     with _refusing_damage(path), file:
         for batch in file.iter_batches(max(1, CHUNK_CELLS // len(logits)), use_threads=False):
             columns = [_numbers(batch, name, path, first) for name in logits]
-            radii = _radii(_numbers(batch, _RADIUS, path, first), path, first) if has_radii else None
-            yield _rows(columns, radii, path, first)
+            epsilons = _epsilons(_numbers(batch, _EPS, path, first), path, first) if has_eps else None
+            yield _rows(columns, epsilons, path, first)
             first += batch.num_rows
 
 
-def _rows(columns: Sequence[npt.NDArray[Any]], radii: Epsilons | None, path: Path, first: int) -> NumberTable:
+def _rows(columns: Sequence[npt.NDArray[Any]], epsilons: Epsilons | None, path: Path, first: int) -> NumberTable:
     count = len(columns[0])
     values = np.empty((len(columns), count))
     parts = [NumberTable.of_array(column[:, None], str(path), first) for column in columns]
     for row, part in zip(values, parts, strict=True):
         row[...] = part.values[:, 0]
     if all(part.decimal_places == 0 for part in parts):
-        return NumberTable(values.T, 0, None, radii, str(path), first, count)
+        return NumberTable(values.T, 0, None, epsilons, str(path), first, count)
 
     def read_exact(row: int, wanted: Sequence[int]) -> RationalVector:
         return RationalVector.from_fractions([as_fraction(columns[column][row]) for column in wanted])
@@ -123,11 +124,11 @@ def _rows(columns: Sequence[npt.NDArray[Any]], radii: Epsilons | None, path: Pat
     # Where integers were rounded, inf and nan of other columns would not be told from numbers beyond the floats.
     for number, column in enumerate(columns):
         _check_finite(column, f"{path}: ", first, f"column {number}")
-    return NumberTable(values.T, None, read_exact, radii, str(path), first, count)
+    return NumberTable(values.T, None, read_exact, epsilons, str(path), first, count)
 
 
-def _radii(found: npt.NDArray[Any], path: Path, first: int) -> Epsilons:
-    _check_finite(found, f"{path}: ", first, f"column {_RADIUS!r}")
+def _epsilons(found: npt.NDArray[Any], path: Path, first: int) -> Epsilons:
+    _check_finite(found, f"{path}: ", first, f"column {_EPS!r}")
     if found.dtype.kind == "f":
         return Epsilons.of_floats(found.astype(np.float64), first)
     return Epsilons.of([as_fraction(x) for x in found], first)

@@ -13,15 +13,10 @@ import numpy.typing as npt
 from intervalcert.errors import InputError
 from intervalcert.verify.number_table import NumberTable
 
-__all__ = ["CHUNK_CELLS", "LabelSource", "RowSource", "expected"]
+__all__ = ["CHUNK_CELLS", "LabelSource", "RowSource"]
 
 CHUNK_CELLS = 2**20
 """Logits that are read at once."""
-
-
-def expected(columns: int) -> str:
-    """How many there must be, for messages."""
-    return f"the bounds are of {columns} classes" if columns > 1 else "the bounds are of a model with a single output"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Text tables: lines of comma-separated decimals, each exactly what it says, with an optional header; a radius may
+"""Text tables: lines of comma-separated decimals, each exactly what it says, with an optional header; its eps may
 follow after a space.
 
 A block of lines is first offered to a fast path, which understands only the plainest lines and never complains. What it
@@ -29,6 +29,7 @@ from intervalcert.io.files import open_input
 from intervalcert.io.tables.source import RowSource
 from intervalcert.numbers.matrices import RationalVector
 from intervalcert.numbers.parsing import parse_decimal, parse_rational
+from intervalcert.proof.decision import check_logits
 from intervalcert.verify.number_table import Epsilons, NumberTable
 
 __all__ = ["labels", "open_rows"]
@@ -113,7 +114,8 @@ class _Reader:
 
     def __init__(self, path: Path, classes: int | None, on_header: OnHeader) -> None:
         self._path, self._classes, self._on_header = path, classes, on_header
-        self._carries_radii: bool | None = None
+        self._width = classes
+        self._carries_eps: bool | None = None
 
     def chunks(self) -> Iterator[NumberTable]:
         first = 0
@@ -145,13 +147,13 @@ class _Reader:
     def _fast(self, block: _Block, first: int, work: int) -> NumberTable | None:
         """The rows of a block of plain lines; None, and nothing is wrong yet, if it is not one."""
         data = _tidied(block.data)
-        if self._classes is None or not data:
+        if self._width is None or not data:
             return None
-        data, radii = _without_common_radius(data, first)
-        found = _numbers(data, self._classes) if self._carries_radii in {None, radii is not None} else None
+        data, epsilons = _without_common_eps(data, first)
+        found = _numbers(data, self._width) if self._carries_eps in {None, epsilons is not None} else None
         if found is None:
             return None
-        self._carries_radii = radii is not None
+        self._carries_eps = epsilons is not None
         values, places = found
         lines = cache(lambda: data.split(b"\n"))
 
@@ -160,30 +162,30 @@ class _Reader:
             return RationalVector.from_decimals([parse_decimal(cells[column]) for column in columns])
 
         return NumberTable(
-            values, places, None if places is not None else read_exact, radii, str(self._path), first, work
+            values, places, None if places is not None else read_exact, epsilons, str(self._path), first, work
         )
 
     def _strict(self, block: _Block, first: int, work: int) -> NumberTable | None:
         """The rows of a block, line by line. Raises: InputError, with the line."""
         rows: list[RationalVector] = []
         values: list[list[float]] = []
-        radii: list[Fraction] = []
+        epsilons: list[Fraction] = []
         for number, line in enumerate(block.lines(self._path), block.line):
             if not line.strip():
                 continue
             try:
-                cells, row, radius = _parse_line(line.strip(), self._classes)
+                cells, row, eps = _parse_line(line.strip(), self._width, self._classes)
             except InputError as error:
                 raise InputError(f"{self._path}, line {number}: {error}") from None
-            if self._carries_radii not in {None, radius is not None}:
-                raise InputError(f"{self._path}, line {number}: either every line carries a radius or none does")
-            self._classes, self._carries_radii = len(row), radius is not None
+            if self._carries_eps not in {None, eps is not None}:
+                raise InputError(f"{self._path}, line {number}: either every line carries its eps or none does")
+            self._width, self._carries_eps = len(row), eps is not None
             rows.append(row)
             values.append([float(cell) for cell in cells])  # correctly rounded
-            radii += [radius] if radius is not None else []
+            epsilons += [eps] if eps is not None else []
         if not rows:
             return None
-        own = Epsilons.of(radii, first) if radii else None
+        own = Epsilons.of(epsilons, first) if epsilons else None
 
         def read_exact(row: int, columns: Sequence[int]) -> RationalVector:
             found = rows[row]
@@ -201,16 +203,16 @@ def _tidied(data: bytes) -> bytes:
     return data if data.endswith(b"\n") or not data else data + b"\n"
 
 
-def _without_common_radius(data: bytes, first: int) -> tuple[bytes, Epsilons | None]:
-    """Lines that all end with the same radius, without it."""
+def _without_common_eps(data: bytes, first: int) -> tuple[bytes, Epsilons | None]:
+    """Lines that all end with the same eps, without it."""
     _, space, tail = data[: data.index(b"\n")].rpartition(b" ")
     if not space or data.count(b" " + tail + b"\n") != data.count(b"\n"):
         return data, None
     try:
-        radii = Epsilons.all_equal(parse_rational(tail.decode()), first)
+        epsilons = Epsilons.all_equal(parse_rational(tail.decode()), first)
     except (InputError, UnicodeDecodeError):
         return data, None
-    return data.replace(b" " + tail + b"\n", b"\n"), radii
+    return data.replace(b" " + tail + b"\n", b"\n"), epsilons
 
 
 def _numbers(data: bytes, classes: int) -> tuple[npt.NDArray[np.float64], int | None] | None:
@@ -267,23 +269,26 @@ def _is_name(cell: str) -> bool:
     return False
 
 
-def _parse_line(line: str, expected: int | None) -> tuple[list[str], RationalVector, Fraction | None]:
-    logits, radius = line, None
+def _parse_line(line: str, width: int | None, classes: int | None) -> tuple[list[str], RationalVector, Fraction | None]:
+    """The numbers, as they stand there and exactly, and the eps after them. width: of the lines before."""
+    numbers, eps = line, None
     parts = line.rsplit(maxsplit=1)
     shown = repr(shortened(line))
-    if "," not in line and (len(line.split()) > 2 or (len(parts) == 2 and (expected == 2 or parts[1][0] == "-"))):
+    if "," not in line and (len(line.split()) > 2 or (len(parts) == 2 and (width == 2 or parts[1][0] == "-"))):
         raise InputError(
-            f"{shown} has blanks between its numbers, where commas are expected, and a blank only before a radius "
+            f"{shown} has blanks between its numbers, where commas are expected, and a blank only before an eps "
             "(with numpy: savetxt(…, delimiter=','))"
         )
     if len(parts) == 2 and not parts[0].endswith(","):
-        logits, radius = parts[0], parse_rational(parts[1])
-        if radius < 0:
-            raise InputError(f"the radius {parts[1]} is negative")
-    cells = logits.split(",")
-    if expected is not None and len(cells) != expected:
-        raise InputError(f"{len(cells)} logits, separated by commas, where {expected} are expected: {shown}")
-    return cells, RationalVector.from_decimals([parse_decimal(cell) for cell in cells]), radius
+        numbers, eps = parts[0], parse_rational(parts[1])
+        if eps < 0:
+            raise InputError(f"the eps {parts[1]} is negative")
+    cells = numbers.split(",")
+    if classes is not None:
+        check_logits(len(cells), classes, f"{shown}, split at its commas")
+    elif width is not None and len(cells) != width:
+        raise InputError(f"{len(cells)} numbers, separated by commas, where {width} are expected: {shown}")
+    return cells, RationalVector.from_decimals([parse_decimal(cell) for cell in cells]), eps
 
 
 # -- labels ----------------------------------------------------------------------------------------------------------

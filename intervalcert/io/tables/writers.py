@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Context
 from fractions import Fraction
 from itertools import repeat
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from intervalcert.errors import UsageError
 from intervalcert.io.files import atomic_writer
@@ -24,7 +22,6 @@ from intervalcert.verify.verdicts import Verdicts
 __all__ = [
     "RADIUS_COLUMNS",
     "VERDICT_COLUMNS",
-    "Meaning",
     "Write",
     "check_ending",
     "csv_pieces",
@@ -38,23 +35,8 @@ RADIUS_COLUMNS = ("index", "argmax", "radius", "semantics", "eps_space")
 Write = Callable[[Verdicts], None]
 
 
-@dataclass(frozen=True)
-class Meaning:
-    """What verdicts are about, the same for all of them: the network over the reals or in some format, and the space in
-    which eps is measured.
-    """
-
-    semantics: str = "real"
-    eps_space: str = "input"
-
-
-REALS = Meaning()
-
-
 @contextlib.contextmanager
-def verdict_sink(
-    path: str | Path, columns: Sequence[str] = VERDICT_COLUMNS, meaning: Meaning = REALS
-) -> Iterator[Write]:
+def verdict_sink(path: str | Path, columns: Sequence[str] = VERDICT_COLUMNS) -> Iterator[Write]:
     """Takes verdicts and writes them as ``.csv``, ``.jsonl``, ``.npy`` or ``.parquet``, by the ending.
 
     Binary formats have ``certified`` (a truth value) in the place of ``verdict`` (a word), and the radius itself, a
@@ -62,7 +44,7 @@ def verdict_sink(
     """
     path = Path(path)
     check_ending(path)
-    with atomic_writer(path) as file, _SINKS[path.suffix.lower()](file, columns, meaning) as write:
+    with atomic_writer(path) as file, _SINKS[path.suffix.lower()](file, columns) as write:
         yield write
 
 
@@ -90,43 +72,43 @@ def radius_text(radius: float) -> str:
     return "inf" if math.isinf(radius) else decimal_lower(Fraction(radius))
 
 
-def _texts(verdicts: Verdicts, columns: Sequence[str], meaning: Meaning) -> Iterator[tuple[str, ...]]:
+def _texts(verdicts: Verdicts, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
     found: dict[str, Iterator[str]] = {
         "index": map(str, verdicts.indices.tolist()),
         "argmax": map(str, verdicts.argmax.tolist()),
         "verdict": map(("not_certified", "certified").__getitem__, verdicts.certified.tolist()),
         "radius": map(radius_text, verdicts.radius.tolist()),
-        "semantics": repeat(meaning.semantics, len(verdicts)),
-        "eps_space": repeat(meaning.eps_space, len(verdicts)),
+        "semantics": repeat(verdicts.semantics, len(verdicts)),
+        "eps_space": repeat(verdicts.eps_space, len(verdicts)),
     }
     return zip(*(found[name] for name in columns), strict=True)
 
 
-def csv_pieces(columns: Sequence[str] = VERDICT_COLUMNS, meaning: Meaning = REALS) -> Callable[[Verdicts], str]:
+def csv_pieces(columns: Sequence[str] = VERDICT_COLUMNS) -> Callable[[Verdicts], str]:
     """Verdicts as lines; the first piece begins with the names of the columns."""
     header = [",".join(columns) + "\n"]
 
     def piece(verdicts: Verdicts) -> str:
-        lines = "".join([",".join(texts) + "\n" for texts in _texts(verdicts, columns, meaning)])
+        lines = "".join([",".join(texts) + "\n" for texts in _texts(verdicts, columns)])
         return (header.pop() if header else "") + lines
 
     return piece
 
 
 @contextlib.contextmanager
-def _csv(file: IO[bytes], columns: Sequence[str], meaning: Meaning) -> Iterator[Write]:
-    piece = csv_pieces(columns, meaning)
+def _csv(file: IO[bytes], columns: Sequence[str]) -> Iterator[Write]:
+    piece = csv_pieces(columns)
     yield lambda verdicts: _discard(file.write(piece(verdicts).encode()))
 
 
 @contextlib.contextmanager
-def _jsonl(file: IO[bytes], columns: Sequence[str], meaning: Meaning) -> Iterator[Write]:
+def _jsonl(file: IO[bytes], columns: Sequence[str]) -> Iterator[Write]:
     numbers = {"index", "argmax"}
     line = ", ".join(f'"{name}": %s' if name in numbers else f'"{name}": "%s"' for name in columns)
     line = "{" + line + "}\n"
 
     def write(verdicts: Verdicts) -> None:
-        file.write("".join([line % texts for texts in _texts(verdicts, columns, meaning)]).encode())
+        file.write("".join([line % texts for texts in _texts(verdicts, columns)]).encode())
 
     yield write
 
@@ -144,30 +126,27 @@ def _binary(columns: Sequence[str]) -> list[str]:
     return ["certified" if name == "verdict" else name for name in columns]
 
 
-def _column(verdicts: Verdicts, name: str, meaning: Meaning) -> Any:
+def _column(verdicts: Verdicts, name: str) -> Any:
     """An array, or one value for all."""
-    if name in {"semantics", "eps_space"}:
-        return getattr(meaning, name)
-    found: npt.NDArray[Any] = getattr(verdicts, "indices" if name == "index" else name)
-    return found
+    return getattr(verdicts, "indices" if name == "index" else name)
 
 
 @contextlib.contextmanager
-def _npy(file: IO[bytes], columns: Sequence[str], meaning: Meaning) -> Iterator[Write]:
+def _npy(file: IO[bytes], columns: Sequence[str]) -> Iterator[Write]:
     """Records. The header is written again at the end, when their number is known: numpy leaves room for it."""
     dtype = np.dtype([(name, _TYPES[name]) for name in _binary(columns)])
     count = 0
 
     def header() -> None:
-        error_context = {"descr": dtype.descr, "fortran_order": False, "shape": (count,)}
+        fields = {"descr": dtype.descr, "fortran_order": False, "shape": (count,)}
         file.seek(0)
-        np.lib.format.write_array_header_1_0(file, error_context)
+        np.lib.format.write_array_header_1_0(file, fields)
 
     def write(verdicts: Verdicts) -> None:
         nonlocal count
         records = np.empty(len(verdicts), dtype=dtype)
         for name in dtype.names or ():
-            records[name] = _column(verdicts, name, meaning)
+            records[name] = _column(verdicts, name)
         file.write(records.tobytes())
         count += len(records)
 
@@ -181,7 +160,7 @@ def _npy(file: IO[bytes], columns: Sequence[str], meaning: Meaning) -> Iterator[
 
 
 @contextlib.contextmanager
-def _parquet(file: IO[bytes], columns: Sequence[str], meaning: Meaning) -> Iterator[Write]:
+def _parquet(file: IO[bytes], columns: Sequence[str]) -> Iterator[Write]:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -197,7 +176,7 @@ def _parquet(file: IO[bytes], columns: Sequence[str], meaning: Meaning) -> Itera
     with parquet.ParquetWriter(file, schema) as writer:
 
         def write(verdicts: Verdicts) -> None:
-            columns: list[Any] = [_column(verdicts, field.name, meaning) for field in schema]
+            columns: list[Any] = [_column(verdicts, field.name) for field in schema]
             arrays: list[Any] = [
                 pa.repeat(pa.scalar(column, field.type), len(verdicts))
                 if isinstance(column, str)

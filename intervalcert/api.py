@@ -70,9 +70,10 @@ def compute_bounds(
     *,
     method: NormMethod | None = None,
     margins: MarginMethod = "best",
-    effort: int = 0,
+    tuning_rounds: int | None = None,
     prec: int = DEFAULT_PREC,
     on_step: Callable[[int], None] = lambda _: None,
+    effort: int | None = None,
 ) -> Bounds:
     """Sound bounds of every layer's operator norm and of every margin's Lipschitz constant.
 
@@ -89,17 +90,27 @@ def compute_bounds(
             of both for small layers, else ``cholesky``. By default ``gram`` if a number of iterations is given.
         margins: ``product`` of the norms, ``chain`` (tighter: one ellipsoid through all layers), or ``best``, the
             smaller of both for each pair of classes.
-        effort: rounds of tuning the chain in floats before it is proved; 0 takes a closed form.
+        tuning_rounds: of tuning the chain in floats before it is proved; 0, the default, takes a closed form.
         prec: bits of the grid and the square roots of the algorithm.
         on_step: called with the layer's index after each Gram step.
+        effort: the old word for tuning_rounds.
     """
+    rounds = _rounds("tuning_rounds", tuning_rounds, effort, 0)
     network = _as_network(network)
     ladder = precision_ladder(backend, prec)
-    asked = MarginPlan(margins, effort)
+    asked = MarginPlan(margins, rounds)
     plan = Plan(method or ("auto" if iterations == "auto" else "gram"), iterations)
     found = network_bounds(network, ladder, [plan] * len(network.layers), on_step, margins=asked)
-    how = Method(backend, prec, ladder[0].working_bits, str(iterations), plan.method, margins, effort)
+    how = Method(backend, prec, ladder[0].working_bits, str(iterations), plan.method, margins, rounds)
     return Bounds.of(network, found, how)
+
+
+def _rounds(name: str, given: int | None, effort: int | None, default: int) -> int:
+    """A number of rounds that has two names. Raises: UsageError if both are used."""
+    if given is not None and effort is not None:
+        raise UsageError(f"effort is the old word for {name}: give one of them")
+    found = effort if given is None else given
+    return default if found is None else found
 
 
 def _as_network(model: Model) -> Network:
@@ -176,10 +187,11 @@ def certify_inputs(
     *,
     bounds: Bounds | None = None,
     local: bool = False,
-    effort: int = DEFAULT_EFFORT,
+    local_rounds: int | None = None,
     deployed: str = "real",
     scale: Number | None = None,
     jobs: int = 1,
+    effort: int | None = None,
 ) -> Verdicts:
     """A verdict for each input: does every input within L2 distance eps of it have the same winner?
 
@@ -192,32 +204,34 @@ def certify_inputs(
         bounds: those of this network; computed here if there are none.
         local: try again, at the input itself, what the bounds leave open (some milliseconds an input, more for those
             that come close).
-        effort: rounds of the search for each of them.
+        local_rounds: of the search for each of them; 10 by default.
         deployed: which network that is: ``real``, the function over the reals; or ``float32``, ``float16``,
             ``bfloat16``, ``float64``: the program in that format, its weights rounded to it, with any order of
             summation, for all inputs within eps that the format can represent (see `deployed`).
         scale: what every number is multiplied with, exactly, such as "1/255"; needed if all of them are whole, and
             some beyond ±1 (1 takes them as they are).
         jobs: processes to work in.
+        effort: the old word for local_rounds.
     """
+    rounds = _rounds("local_rounds", local_rounds, effort, DEFAULT_EFFORT)
     if type(jobs) is not int or jobs < 1:
         raise UsageError(f"{jobs!r} jobs: at least one process must work")
     network = _as_network(network)
     rows, units = _input_table(network, inputs, scale)
-    verifier = PointVerifier(verification_job(network, bounds, effort if local else None, deployed))
+    verifier = PointVerifier(verification_job(network, bounds, rounds if local else None, deployed))
     found = verified_inputs(verifier, [rows], units, _epsilons(eps, len(rows)), jobs=jobs)
     return Verdicts.joined([verdicts for verdicts, _ in found], units.floats)
 
 
-def verification_job(network: Network, bounds: Bounds | None, effort: int | None, deployed: str = "real") -> Job:
+def verification_job(network: Network, bounds: Bounds | None, local_rounds: int | None, deployed: str = "real") -> Job:
     """What `points` needs to know; bounds are computed if there are none.
 
     Raises: InputError if the bounds are of another model, or of weights that are rounded when deployed; for regression.
     """
     _check_classes(network.single)
     check_evaluable(network)
-    if effort is not None and (type(effort) is not int or not 0 <= effort <= MAX_EFFORT):
-        raise UsageError(f"an effort of {effort!r}: choose 0..{MAX_EFFORT} rounds")
+    if local_rounds is not None and (type(local_rounds) is not int or not 0 <= local_rounds <= MAX_EFFORT):
+        raise UsageError(f"{local_rounds!r} local rounds: choose 0..{MAX_EFFORT}")
     form = None if deployed == "real" else get_format(deployed)
     run = network if form is None else as_deployed(network, form)
     if bounds is None:
@@ -231,7 +245,9 @@ def verification_job(network: Network, bounds: Bounds | None, effort: int | None
                 "the bounds out, and those of the rounded weights are computed"
             )
     norms = tuple(layer.upper for layer in bounds.layers)
-    return Job(run, norms, bounds.margins.matrix, precision_ladder("float64"), effort, form, bounds.margins.sigmas)
+    return Job(
+        run, norms, bounds.margins.matrix, precision_ladder("float64"), local_rounds, form, bounds.margins.sigmas
+    )
 
 
 def certify_deployed(

@@ -97,6 +97,18 @@ def test_bounds_on_every_backend(work):
             assert all(m >= e for m, e in zip(mine, exact, strict=True))
 
 
+def test_tuning_rounds_have_an_old_word(work):
+    for word in ("--tuning-rounds", "--effort"):
+        done = run("bounds", "small.txt", word, "3", "-o", "tuned.json", cwd=work)
+        assert done.returncode == 0, done.stderr
+        assert load_bounds(work / "tuned.json").method.effort == 3
+    both = run("bounds", "small.txt", "--tuning-rounds", "3", "--effort", "3", cwd=work)
+    assert (both.returncode, both.stdout) == (2, "")
+    assert "--tuning-rounds" in both.stderr
+    for name in ("bounds", "certify"):
+        assert "effort" not in run(name, "--help").stdout
+
+
 def test_an_activation_changes_the_margins(work):
     """Sigmoid has the constant 1/4: with one hidden layer the margins are a quarter, or a rounding above."""
     for name in ("relu", "sigmoid"):

@@ -511,10 +511,20 @@ def test_numbers_that_are_refused(options, says):
         certify_inputs(drawn(7), np.zeros((1, 3)), **{"eps": "0.1", **options})
 
 
-@pytest.mark.parametrize("effort", [-1, 1001, 2.0, "3", True])
-def test_an_effort_that_is_none(effort):
-    with pytest.raises(UsageError, match="effort"):
-        certify_inputs(drawn(7), np.zeros((1, 3)), "0.1", local=True, effort=effort)
+@pytest.mark.parametrize("rounds", [-1, 1001, 2.0, "3", True])
+@pytest.mark.parametrize("word", ["local_rounds", "effort"])
+def test_local_rounds_that_are_none(rounds, word):
+    with pytest.raises(UsageError, match="local rounds"):
+        certify_inputs(drawn(7), np.zeros((1, 3)), "0.1", local=True, **{word: rounds})
+
+
+def test_local_rounds_have_an_old_word():
+    network, inputs = drawn(2, widths=(3, 6, 5, 3)), some_inputs(2, 3, 40)
+    by_word = [certify_inputs(network, inputs, "0.4", local=True, **{word: 2}) for word in ("local_rounds", "effort")]
+    assert by_word[0] == by_word[1]
+    assert by_word[0].locally.any()
+    with pytest.raises(UsageError, match="effort is the old word for local_rounds"):
+        certify_inputs(network, inputs, "0.4", local=True, local_rounds=2, effort=2)
 
 
 def test_bounds_of_another_model_are_refused():
@@ -618,6 +628,7 @@ USAGE = {
     "outputs and inputs": (("certify", "bounds.json", "y.npy", "--inputs", "x.npy", "--model", "model.txt"), "exclude"),
     "inputs without a model": (("certify", "--inputs", "x.npy", "--eps", "0.1"), "--model"),
     "model without inputs": (("certify", "bounds.json", "y.npy", "--model", "model.txt"), "--inputs"),
+    "rounds without inputs": (("certify", "bounds.json", "y.npy", "--local-rounds", "3"), "--local-rounds goes with"),
     "effort without inputs": (("certify", "bounds.json", "y.npy", "--effort", "3"), "--inputs"),
     "jobs without inputs": (("certify", "bounds.json", "y.npy", "--jobs", "2"), "--inputs"),
     "scale without inputs": (("certify", "bounds.json", "y.npy", "--input-scale", "1"), "--inputs"),
@@ -627,7 +638,13 @@ USAGE = {
     "no radius": ((*FROM_INPUTS, "x.npy"), "--eps"),
     "effort of a word": ((*FROM_INPUTS, "x.npy", "--eps", "1", "--effort", "much"), "whole number"),
     "negative jobs": ((*FROM_INPUTS, "x.npy", "--eps", "1", "--jobs", "-2"), ""),
-    "too much effort": ((*FROM_INPUTS, "x.npy", "--eps", "1", "--local", "--effort", "5000", "--jobs", "1"), "effort"),
+    "rounds without local": ((*FROM_INPUTS, "x.npy", "--eps", "1", "--local-rounds", "3"), "say --local"),
+    "both words": (
+        (*FROM_INPUTS, "x.npy", "--eps", "1", "--local", "--local-rounds", "3", "--effort", "3"),
+        "--effort",
+    ),
+    "too many rounds": ((*FROM_INPUTS, "x.npy", "--eps", "1", "--local", "--local-rounds", "5000"), "local rounds"),
+    "too much effort": ((*FROM_INPUTS, "x.npy", "--eps", "1", "--local", "--effort", "5000"), "local rounds"),
 }
 
 
@@ -681,7 +698,7 @@ def test_all_it_prints_and_writes(folder):
         "--eps",
         "0.2",
         "--local",
-        "--effort",
+        "--local-rounds",
         "5",
         "--jobs",
         "1",

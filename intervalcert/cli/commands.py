@@ -52,7 +52,7 @@ def _bounds(arguments: argparse.Namespace) -> int:
             arguments.iterations,
             method=arguments.method,
             margins=arguments.margins,
-            effort=arguments.effort,
+            tuning_rounds=arguments.tuning_rounds,
             prec=prec,
             on_step=on_step,
         )
@@ -131,8 +131,8 @@ def _certify_inputs(arguments: argparse.Namespace) -> Summary:
     network = _load(arguments)
     bounds = load_bounds(arguments.bounds) if arguments.bounds is not None else None
     source, units = _survey_inputs(arguments, network, *unit)
-    effort = DEFAULT_EFFORT if arguments.effort is None else arguments.effort
-    job = verification_job(network, bounds, effort if arguments.local else None, arguments.deployed)
+    rounds = DEFAULT_EFFORT if arguments.local_rounds is None else arguments.local_rounds
+    job = verification_job(network, bounds, rounds if arguments.local else None, arguments.deployed)
     _print_coarse(job)
     verifier = PointVerifier(job)
     jobs = (os.cpu_count() or 1) if arguments.jobs is None else arguments.jobs

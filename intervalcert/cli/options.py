@@ -70,12 +70,10 @@ def _parser() -> argparse.ArgumentParser:
         help="margins from the product of the norms, from a chain through all layers (tighter), or the best of both "
         "for each pair of classes (default)",
     )
-    bounds.add_argument(
-        "--effort",
-        type=_natural,
-        default=0,
-        metavar="ROUNDS",
-        help="rounds of tuning the chain, in floats, before it is proved (default 0: a closed form); 5 to 20 help",
+    _add_rounds(
+        bounds,
+        "--tuning-rounds",
+        "of tuning the chain, in floats, before it is proved (default 0: a closed form); 5 to 20 help",
     )
     bounds.add_argument(
         "--prec", type=_natural, metavar="BITS", help="bits of the grid and the square roots (default 64)"
@@ -110,12 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     certify.add_argument(
         "--local", action="store_true", help="look at the input itself where the bounds leave it uncertified"
     )
-    certify.add_argument(
-        "--effort",
-        type=_natural,
-        metavar="ROUNDS",
-        help="rounds of the local search for each input that comes close (default 10)",
-    )
+    _add_rounds(certify, "--local-rounds", "of the local search for each input that comes close (default 10)")
     certify.add_argument("--jobs", type=_natural, metavar="N", help="processes for --inputs (default: one per core)")
     certify.add_argument(
         "--deployed",
@@ -299,6 +292,13 @@ def _add_dtype(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_rounds(parser: argparse.ArgumentParser, name: str, text: str) -> None:
+    """A number of rounds, and the old word for it."""
+    either, dest = parser.add_mutually_exclusive_group(), name.removeprefix("--").replace("-", "_")
+    either.add_argument(name, type=_natural, metavar="N", help=f"rounds {text}")
+    either.add_argument("--effort", type=_natural, dest=dest, help=argparse.SUPPRESS)
+
+
 def _add_scale(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input-scale",
@@ -329,14 +329,12 @@ def check_sources(arguments: argparse.Namespace) -> None:
             raise UsageError("--inputs needs the model: --model MODEL")
         if arguments.input_norm is not None:
             raise UsageError("--input-norm is for given logits: the inputs tell their norm themselves")
-        if arguments.effort is not None and not arguments.local:
-            raise UsageError("--effort is for the local search: say --local")
+        if arguments.local_rounds is not None and not arguments.local:
+            raise UsageError("--local-rounds is for the local search: say --local")
         return
-    for name in ("input_scale", "effort", "jobs"):
+    for name in ("input_scale", "local_rounds", "jobs"):
         if getattr(arguments, name) is not None:
             raise UsageError(f"--{name.replace('_', '-')} goes with --inputs")
-    if arguments.effort is not None and not arguments.local:
-        raise UsageError("--effort is for the local search: say --local")
     if arguments.local:
         raise UsageError("--local looks at inputs: say --model MODEL --inputs FILE in the place of OUTPUTS")
     if arguments.deployed == "real":

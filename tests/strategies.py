@@ -17,7 +17,7 @@ from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import round_down
 
-NumberTable = list[list[Fraction]]
+Rows = list[list[Fraction]]
 
 # -- numbers ---------------------------------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class MatrixSet:
     less: "MatrixSet | None" = None
 
     @property
-    def point(self) -> NumberTable:
+    def point(self) -> Rows:
         made = divided(to_rows(self.data), self.divisor.inner)
         made = made if self.grid is None else moved_to_grid(made, self.grid)
         return made if self.less is None else minus(made, self.less.point)
@@ -291,42 +291,42 @@ def networks(draw, most_layers=3, most_side=4):
 # -- plain exact arithmetic ------------------------------------------------------------------------------------------
 
 
-def to_rows(matrix: RationalMatrix) -> NumberTable:
+def to_rows(matrix: RationalMatrix) -> Rows:
     rows, columns = matrix.shape
     return [[matrix[i, j] for j in range(columns)] for i in range(rows)]
 
 
-def transposed(a: NumberTable) -> NumberTable:
+def transposed(a: Rows) -> Rows:
     return [list(column) for column in zip(*a, strict=True)]
 
 
-def product(a: NumberTable, b: NumberTable) -> NumberTable:
+def product(a: Rows, b: Rows) -> Rows:
     columns = transposed(b)
     return [[sum((x * y for x, y in zip(row, column, strict=True)), Fraction(0)) for column in columns] for row in a]
 
 
-def smaller_gram(a: NumberTable) -> NumberTable:
+def smaller_gram(a: Rows) -> Rows:
     return product(a, transposed(a)) if len(a) <= len(a[0]) else product(transposed(a), a)
 
 
-def minus(a: NumberTable, b: NumberTable) -> NumberTable:
+def minus(a: Rows, b: Rows) -> Rows:
     return [[x - y for x, y in zip(u, v, strict=True)] for u, v in zip(a, b, strict=True)]
 
 
-def divided(a: NumberTable, divisor: Fraction) -> NumberTable:
+def divided(a: Rows, divisor: Fraction) -> Rows:
     return [[x / divisor for x in row] for row in a]
 
 
-def moved_to_grid(a: NumberTable, bits: int) -> NumberTable:
+def moved_to_grid(a: Rows, bits: int) -> Rows:
     """Each entry to the nearest multiple of 2^-bits, ties upwards."""
     return [[((x * 2**bits + Fraction(1, 2)) // 1) / Fraction(2**bits) for x in row] for row in a]
 
 
-def sum_of_squares(a: NumberTable) -> Fraction:
+def sum_of_squares(a: Rows) -> Fraction:
     return sum((x * x for row in a for x in row), Fraction(0))
 
 
-def is_positive_semidefinite(a: NumberTable) -> bool:
+def is_positive_semidefinite(a: Rows) -> bool:
     """By symmetric elimination: no pivot is negative, and a zero pivot has a zero row."""
     rest = [list(row) for row in a]
     while rest:
@@ -339,7 +339,7 @@ def is_positive_semidefinite(a: NumberTable) -> bool:
     return True
 
 
-def at_least_the_norm(bound: Fraction, a: NumberTable) -> bool:
+def at_least_the_norm(bound: Fraction, a: Rows) -> bool:
     """Whether bound >= ||A||, decided exactly: bound²·I - A·Aᵀ has no negative eigenvalue."""
     gram = smaller_gram(a)
     return bound >= 0 and is_positive_semidefinite(
@@ -362,7 +362,7 @@ def is_dyadic(x: Fraction, bits: int) -> bool:
     return x.denominator & (x.denominator - 1) == 0 and odd.bit_length() <= bits
 
 
-def pieces(a: NumberTable, bits: int | None, count: int = 5) -> list[NumberTable]:
+def pieces(a: Rows, bits: int | None, count: int = 5) -> list[Rows]:
     """Matrices whose sum is `a`, all but the last with entries of `bits` bits: each can be subtracted exactly."""
     if bits is None:
         return [a]

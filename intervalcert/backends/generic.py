@@ -28,11 +28,10 @@ __all__ = [
     "check_distinct",
     "check_same_shape",
     "hull_of_roots",
-    "rounding_error_squared",
 ]
 
 
-def rounding_error_squared(backend: Backend[S], shape: tuple[int, int], bits: int) -> S:
+def _rounding_error_squared(backend: Backend[S], shape: tuple[int, int], bits: int) -> S:
     """Encloses ||M - R||_F² for every M that is moved to the nearest multiple of 2^-bits entry by entry.
 
     Each entry moves by at most half a step, so the sum of squares is at most rows·columns·(2^-(bits+1))².
@@ -144,7 +143,7 @@ class GenericMatrix(Generic[S]):
             tuple(self.backend.hull(_on_grid(x.lower(), bits), _on_grid(x.upper(), bits)) for x in row)
             for row in self.rows
         )
-        return GenericMatrix(self.backend, moved), rounding_error_squared(self.backend, self.shape, bits)
+        return GenericMatrix(self.backend, moved), _rounding_error_squared(self.backend, self.shape, bits)
 
     def frobenius_squared(self) -> S:
         return reduce(add, (_square(x, self.backend) for row in self.rows for x in row))

@@ -30,7 +30,6 @@ __all__ = [
     "is_plain",
     "open_input",
     "parse_json",
-    "read_limited",
     "read_text",
     "sha256_of",
     "size_of",
@@ -139,14 +138,15 @@ def _unpack(path: Path, packed: IO[bytes], file: IO[bytes]) -> None:
         raise InputError(f"{path}: something follows after the gzip file in it; one alone is read: compress it again")
 
 
-def read_limited(path: Path, limit: int = MAX_FILE_BYTES) -> bytes:
-    """The bytes of a file that is not empty and not larger than the limit."""
+def _read_limited(path: Path) -> bytes:
+    """The bytes of a file that is not empty and not larger than `MAX_FILE_BYTES`."""
     with unpacked(path) as inner, open_input(inner) as file:
         # One byte beyond the limit tells; the size that a pipe or a device reports would not.
         size = os.fstat(file.fileno()).st_size
-        data = file.read(limit + 1) if size <= limit else b""
-    if size > limit or len(data) > limit:
-        raise InputError(f"{path} is larger than {limit // 2**20} MiB: text of that size is not read, numpy files are")
+        data = file.read(MAX_FILE_BYTES + 1) if size <= MAX_FILE_BYTES else b""
+    if size > MAX_FILE_BYTES or len(data) > MAX_FILE_BYTES:
+        limit = MAX_FILE_BYTES // 2**20
+        raise InputError(f"{path} is larger than {limit} MiB: text of that size is not read, numpy files are")
     if not data.strip():
         raise InputError(f"{path} is empty")
     return data
@@ -154,7 +154,7 @@ def read_limited(path: Path, limit: int = MAX_FILE_BYTES) -> bytes:
 
 def read_text(path: Path) -> str:
     """A text file in UTF-8 (ASCII is), refused if it is something else."""
-    data = read_limited(path)
+    data = _read_limited(path)
     if b"\0" in data:
         raise InputError(f"{path} is not a text file (it contains zero bytes)")
     try:

@@ -16,7 +16,7 @@ from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.parsing import parse_decimal
 
-__all__ = ["read", "read_biases", "read_network"]
+__all__ = ["read", "read_biases"]
 
 _TOKEN = re.compile(r"\s*([\[\],]|[^\[\],\s]+)")
 
@@ -26,10 +26,10 @@ Decimals = list[tuple[int, int]]
 def read(path: Path, hints: Hints) -> Reading:
     """The network, with biases from another file if one is named."""
     biases = None if hints.biases is None else read_biases(hints.biases)
-    return Reading(Network.of(read_network(path), biases, between=hints.between))
+    return Reading(Network.of(_read_network(path), biases, between=hints.between))
 
 
-def read_network(path: Path) -> list[RationalMatrix]:
+def _read_network(path: Path) -> list[RationalMatrix]:
     """The weight matrices, outputs x inputs."""
     return [_matrix(rows, layer, path).transposed() for layer, rows in enumerate(_Parser(path).matrices())]
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from intervalcert.backends.registry import DEFAULT_PREC, get_backend, precision_ladder
+from intervalcert.backends.registry import AUTO, DEFAULT_PREC, get_backend, precision_ladder
 from intervalcert.bounds.audit import AuditReport, audit_bounds, check_same_model
 from intervalcert.bounds.margin_bounds import MAX_EFFORT, MarginMethod, MarginPlan, layer_bounds, network_bounds
 from intervalcert.bounds.norm_bounds import NormMethod, Plan
@@ -65,7 +65,7 @@ Model = Network | str | PathLike[str] | Module
 
 def compute_bounds(
     network: Model,
-    backend: str = "arb",
+    backend: str = AUTO,
     iterations: Iterations = "auto",
     *,
     method: NormMethod | None = None,
@@ -84,7 +84,8 @@ def compute_bounds(
     Args:
         network: a `Network`, the path of a model file, or a ``torch.nn.Module``; with other options than the default
             ones, load it by `load_model` or `from_torch`.
-        backend: ``arb`` (balls), ``float64`` (fastest), ``exact`` (rationals), ``mpmath`` (independent, slow).
+        backend: ``auto``, which is ``float64`` (floats, every error bounded), then ``arb`` (balls), then ``exact``
+            (rationals) for what is left; or one of them, or ``mpmath`` (independent, slow), to begin with.
         iterations: Gram steps per layer; ``auto`` stops when a step gains less than 1e-5 of the bound.
         method: how norms are bounded: ``gram`` iteration; ``cholesky``, tight to 1e-9 and better; ``auto``, the tighter
             of both for small layers, else ``cholesky``. By default ``gram`` if a number of iterations is given.
@@ -235,7 +236,7 @@ def verification_job(network: Network, bounds: Bounds | None, local_rounds: int 
     form = None if deployed == "real" else get_format(deployed)
     run = network if form is None else as_deployed(network, form)
     if bounds is None:
-        bounds = compute_bounds(run, "float64")
+        bounds = compute_bounds(run)
     else:
         check_same_model(bounds, network)
         weights = [[layer.weights for layer in each.layers] for each in (run, network)]  # deployed: nothing else there
@@ -245,9 +246,7 @@ def verification_job(network: Network, bounds: Bounds | None, local_rounds: int 
                 "the bounds out, and those of the rounded weights are computed"
             )
     norms = tuple(layer.upper for layer in bounds.layers)
-    return Job(
-        run, norms, bounds.margins.matrix, precision_ladder("float64"), local_rounds, form, bounds.margins.sigmas
-    )
+    return Job(run, norms, bounds.margins.matrix, precision_ladder(AUTO), local_rounds, form, bounds.margins.sigmas)
 
 
 def certify_deployed(
@@ -288,13 +287,11 @@ def _table(values: npt.ArrayLike, what: str, shape: tuple[int, ...] | None = Non
     return NumberTable.of_exact(outputs_of(values, what).rows, what) if rows is None else rows
 
 
-def evaluate(
-    network: Model, inputs: npt.ArrayLike, *, scale: Number | None = None, backend: str = "float64"
-) -> Evaluation:
+def evaluate(network: Model, inputs: npt.ArrayLike, *, scale: Number | None = None, backend: str = AUTO) -> Evaluation:
     """Enclosures of what every layer of the network over the reals computes at each input.
 
     Guarantees: lower[l][r, k] <= (W·h + b)_k of layer l at input r <= upper[l][r, k]; the last layer's are the logits.
-    Inputs and their scale are as in `certify_inputs`.
+    Inputs and their scale are as in `certify_inputs`, backends as in `compute_bounds`.
     """
     network = _as_network(network)
     rows, units = _input_table(network, inputs, scale)
@@ -312,7 +309,7 @@ def evaluate_table(
     if backend == "exact" and not network.is_exact:
         raise UsageError("exact rationals cannot hold the roots of which a normalisation is made: use arb")
     plans = [Plan("auto")] * len(network.layers)
-    norms = tuple(bound.upper for bound in layer_bounds(network, precision_ladder("float64"), plans))
+    norms = tuple(bound.upper for bound in layer_bounds(network, precision_ladder(AUTO), plans))
     nothing = Epsilons.all_equal(Fraction(0))
     batches = (batch for rows in chunks for batch in batches_of(rows, network, scale, nothing))
     return evaluations(network, norms, precision_ladder(backend), batches)

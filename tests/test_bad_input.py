@@ -1130,10 +1130,11 @@ def test_zeros_of_one_byte_do_not_become_objects(folder, command):
 
 
 @LINUX
-def test_too_little_memory_is_a_message(folder):
-    """An honest matrix that the allowed memory cannot hold as exact numbers."""
+@pytest.mark.parametrize(("megabytes", "backend"), [(500, "auto"), (800, "arb")])
+def test_too_little_memory_is_a_message(folder, megabytes, backend):
+    """An honest matrix that the allowed memory cannot hold: as floats, or as exact numbers."""
     Path("large.npz").write_bytes(npz(("W0.npy", npy(np.ones((1000, 25000), "int8")))))
-    err, _ = limited(folder, 800, "bounds", "large.npz")
+    err, _ = limited(folder, megabytes, "bounds", "large.npz", "--backend", backend)
     assert "memory" in err
 
 

@@ -97,6 +97,22 @@ def test_bounds_on_every_backend(work):
             assert all(m >= e for m, e in zip(mine, exact, strict=True))
 
 
+def test_bounds_are_by_auto_unless_a_backend_is_named(work):
+    for words, asked in (((), "auto"), (("--backend", "auto"), "auto"), (("--backend", "arb"), "arb")):
+        done = run("bounds", "small.txt", *words, "-o", "asked.json", cwd=work)
+        assert done.returncode == 0, done.stderr
+        found = load_bounds(work / "asked.json")
+        assert found.method.backend == asked
+        assert {layer.computed_by.partition(",")[0] for layer in found.layers} == {asked.replace("auto", "float64")}
+        assert found.layers[0].computed_by in done.stdout
+    for name in ("bounds", "evaluate"):
+        assert "auto (default)" in run(name, "--help").stdout
+    by_default, by_name = (
+        run("evaluate", "small.txt", "small_inputs.txt", *words, cwd=work) for words in ((), ("--backend", "float64"))
+    )
+    assert (by_default.returncode, by_default.stdout) == (0, by_name.stdout)
+
+
 def test_tuning_rounds_have_an_old_word(work):
     for word in ("--tuning-rounds", "--effort"):
         done = run("bounds", "small.txt", word, "3", "-o", "tuned.json", cwd=work)

@@ -5,8 +5,8 @@ from fractions import Fraction
 import pytest
 
 from intervalcert.backends.escalation import SHARP_BITS, describe, escalate, is_sharp
-from intervalcert.backends.registry import backend_names, get_backend, precision_ladder
-from intervalcert.errors import InputError, SoundnessError, UnboundedError, UndecidedError
+from intervalcert.backends.registry import backend_names, get_backend, ladder_names, precision_ladder
+from intervalcert.errors import InputError, SoundnessError, UnboundedError, UndecidedError, UsageError
 
 FIRST, SECOND, LAST = get_backend("arb", 32), get_backend("arb", 32).refined(), get_backend("exact", 32)
 RUNGS = (FIRST, SECOND, LAST)
@@ -120,3 +120,20 @@ def test_sharpness_is_relative(lower, upper, sharp):
 def test_descriptions_tell_the_rungs_apart():
     assert [describe(rung) for rung in RUNGS] == ["arb, 64 bits", "arb, 128 bits", "exact"]
     assert len({describe(get_backend(name, 32)) for name in backend_names()}) == len(backend_names())
+
+
+def test_auto_is_a_ladder_and_no_number_system():
+    """It begins with float64 and ends with exact."""
+    for prec in (40, 64):
+        assert precision_ladder("auto", prec) == precision_ladder("float64", prec)
+    assert list(dict.fromkeys(backend.name for backend in precision_ladder("auto"))) == ["float64", "arb", "exact"]
+    assert ladder_names() == ("auto", *backend_names())
+    assert "auto" not in backend_names()
+    with pytest.raises(UsageError, match="no number system 'auto'"):
+        get_backend("auto")
+
+
+@pytest.mark.parametrize("name", ["", "Auto", "float", None, "auto "])
+def test_other_ladders_are_refused_with_the_names_of_all(name):
+    with pytest.raises(UsageError, match=f"there is no backend {name!r}: choose one of auto, arb, float64, exact, mpm"):
+        precision_ladder(name)

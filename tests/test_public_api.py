@@ -26,7 +26,9 @@ from intervalcert import (
     certify_inputs,
     compute_bounds,
     evaluate,
+    load_bounds,
     load_model,
+    save_bounds,
     save_model,
 )
 from intervalcert.numbers.matrices import RationalMatrix
@@ -542,8 +544,37 @@ def test_a_wrong_precision_is_refused(prec):
 
 @pytest.mark.parametrize("backend", ["", "ARB", "float", None], ids=repr)
 def test_a_wrong_backend_is_refused(backend):
-    with pytest.raises(UsageError, match="arb, float64, exact, mpmath"):
+    with pytest.raises(UsageError, match="auto, arb, float64, exact, mpmath"):
         compute_bounds(Network.from_arrays([np.eye(2)]), backend)
+
+
+def test_the_default_backend_is_auto(tmp_path):
+    """float64 first: the file says what was asked for, and which number system proved each claim."""
+    network = Network.from_arrays([np.array([[0.5, 0.25], [1.0, -1.0]]), np.array([[1.0, 3.0], [0.0, 2.0]])])
+    found, named = compute_bounds(network), compute_bounds(network, "float64")
+    assert (found.method.backend, found.method.working_bits) == ("auto", 53)
+    assert found == dataclasses.replace(named, method=dataclasses.replace(named.method, backend="auto"))
+    assert {layer.computed_by for layer in found.layers} == {"float64, 53 bits"}
+    save_bounds(found, tmp_path / "bounds.json")
+    assert load_bounds(tmp_path / "bounds.json") == found
+    assert audit(found, network).confirmed
+    inputs = np.array([[1.0, 2.0], [0.1, -3.0]])
+    by_default, by_name = evaluate(network, inputs), evaluate(network, inputs, backend="float64")
+    assert all((a == b).all() for a, b in zip(by_default.lower, by_name.lower, strict=True))
+    assert all((a == b).all() for a, b in zip(by_default.upper, by_name.upper, strict=True))
+    for function in (compute_bounds, evaluate):
+        assert inspect.signature(function).parameters["backend"].default == "auto"
+
+
+@pytest.mark.parametrize("backend", ["auto", "float64"])
+def test_what_float64_cannot_bound_goes_on_and_is_said(monkeypatch, backend):
+    monkeypatch.setattr("intervalcert.backends.float64.product_fault", lambda: "a fault of this machine")
+    found = compute_bounds(Network.from_arrays([np.array([[0.5, 0.25], [1.0, -1.0]]), np.eye(2)]), backend)
+    assert found.method.backend == backend
+    for layer in found.layers:
+        assert layer.computed_by.startswith("arb")
+        assert layer.skipped_because[0].startswith("float64, 53 bits: ")
+        assert "a fault of this machine" in layer.skipped_because[0]
 
 
 @pytest.mark.parametrize("name", ["swish", "", "ReLU6", None], ids=repr)

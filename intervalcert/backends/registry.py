@@ -11,7 +11,16 @@ from typing import Any
 from intervalcert.backends.protocol import Backend
 from intervalcert.errors import UsageError
 
-__all__ = ["DEFAULT_PREC", "MAX_PREC", "MIN_PREC", "backend_names", "get_backend", "precision_ladder"]
+__all__ = [
+    "AUTO",
+    "DEFAULT_PREC",
+    "MAX_PREC",
+    "MIN_PREC",
+    "backend_names",
+    "get_backend",
+    "ladder_names",
+    "precision_ladder",
+]
 
 
 _REGISTRY = {
@@ -26,6 +35,10 @@ _FALLBACK = {"float64": "arb", "arb": "exact", "mpmath": "exact"}
 """Whom to ask when a number system cannot tell, or its answer is too wide."""
 
 
+AUTO, _FIRST = "auto", "float64"
+"""The ladder for those who name no number system, and where it begins: with the fastest, every error bounded."""
+
+
 DEFAULT_PREC = 64
 """Bits of the grid and of square roots. Their error is not amplified, so 64 bits cost about 1e-17 of a bound."""
 
@@ -34,13 +47,19 @@ MIN_PREC, MAX_PREC = 16, 4096
 
 
 def backend_names() -> tuple[str, ...]:
+    """Of the number systems."""
     return tuple(_REGISTRY)
+
+
+def ladder_names() -> tuple[str, ...]:
+    """What may be asked for: a ladder has the name of the number system that it begins with, or is ``auto``."""
+    return (AUTO, *_REGISTRY)
 
 
 def get_backend(name: str, prec: int = DEFAULT_PREC) -> Backend[Any]:
     """The number system called `name`, with a grid of 2^-prec."""
     if name not in _REGISTRY:
-        raise UsageError(f"there is no backend {name!r}: choose one of {', '.join(_REGISTRY)}")
+        raise UsageError(f"there is no number system {name!r}: choose one of {', '.join(_REGISTRY)}")
     if type(prec) is not int or not MIN_PREC <= prec <= MAX_PREC:
         raise UsageError(f"a precision of {prec!r} bits is outside {MIN_PREC}..{MAX_PREC}")
     module, cls = _REGISTRY[name]
@@ -51,9 +70,13 @@ def get_backend(name: str, prec: int = DEFAULT_PREC) -> Backend[Any]:
 def precision_ladder(name: str, prec: int = DEFAULT_PREC) -> tuple[Backend[Any], ...]:
     """The precision ladder: the number system, the same with doubled bits where it can, the next one, …, exact.
 
-    All of them share `prec`, so each of them encloses the value of the last one.
+    ``auto`` is float64, arb, exact. All of them share `prec`, so each of them encloses the value of the last one.
+    Raises: UsageError for a name that is none of `ladder_names`.
     """
-    first = get_backend(name, prec)
+    if name not in ladder_names():
+        raise UsageError(f"there is no backend {name!r}: choose one of {', '.join(ladder_names())}")
+    begin = _FIRST if name == AUTO else name
+    first = get_backend(begin, prec)
     finer = first.refined()
-    further = precision_ladder(_FALLBACK[name], prec) if name in _FALLBACK else ()
+    further = precision_ladder(_FALLBACK[begin], prec) if begin in _FALLBACK else ()
     return (first, *(() if finer is None else (finer,)), *further)

@@ -35,13 +35,13 @@ _LONG_AUDIT = 10.0
 
 def _bounds(arguments: argparse.Namespace) -> int:
     from intervalcert.api import compute_bounds
-    from intervalcert.backends.registry import DEFAULT_PREC, get_backend
+    from intervalcert.backends.registry import DEFAULT_PREC, precision_ladder
     from intervalcert.io.bounds_file import save_bounds
     from intervalcert.io.files import check_output
     from intervalcert.report.text import bounds_tables, print_data
 
     prec = DEFAULT_PREC if arguments.prec is None else arguments.prec
-    get_backend(arguments.backend, prec)  # refuse a wrong name before reading a large model
+    precision_ladder(arguments.backend, prec)  # refuse a wrong name before reading a large model
     if arguments.output is not None:
         check_output(arguments.output, arguments.model, arguments.biases)
     network = _load(arguments)
@@ -263,12 +263,12 @@ def _number(text: str | None, what: str) -> Fraction | None:
 
 def _evaluate(arguments: argparse.Namespace) -> int:
     from intervalcert.api import evaluate_table
-    from intervalcert.backends.registry import get_backend
+    from intervalcert.backends.registry import precision_ladder
     from intervalcert.io.files import check_output
     from intervalcert.io.tables.enclosures import check_enclosure_ending, enclosure_sink, enclosure_text
     from intervalcert.report.text import outward_text, scaling_text
 
-    get_backend(arguments.backend)
+    precision_ladder(arguments.backend)  # refuse a wrong name before reading a large model
     if arguments.output is not None:
         check_enclosure_ending(arguments.output)
         check_output(arguments.output, arguments.model, arguments.biases, arguments.inputs)

@@ -54,9 +54,7 @@ def _parser() -> argparse.ArgumentParser:
 
     bounds = commands.add_parser("bounds", help="bound a model's layers and margins (once per model)")
     _add_model(bounds)
-    bounds.add_argument(
-        "--backend", default="arb", metavar="NAME", help="arb (default), float64 (fastest), exact, or mpmath"
-    )
+    _add_backend(bounds)
     bounds.add_argument(
         "--method",
         choices=("auto", "gram", "cholesky"),
@@ -148,12 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument(
         "--input-box", nargs=2, metavar=("LO", "HI"), help="refuse inputs whose entries are not between LO and HI"
     )
-    evaluate.add_argument(
-        "--backend",
-        default="float64",
-        metavar="NAME",
-        help="float64 (default), arb (narrower), exact or mpmath",
-    )
+    _add_backend(evaluate)
     evaluate.add_argument(
         "-o",
         "--output",
@@ -289,6 +282,16 @@ def _add_outputs(parser: argparse.ArgumentParser, *, optional: bool = False) -> 
 def _add_dtype(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype", choices=["bfloat16"], help="what the two-byte numbers of a .npy file are, which does not say it"
+    )
+
+
+def _add_backend(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--backend",
+        default="auto",
+        metavar="NAME",
+        help="auto (default): float64 with every error bounded, then arb, then exact for what is left; or begin with "
+        "arb (narrower), float64, exact or mpmath",
     )
 
 

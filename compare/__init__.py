@@ -1,7 +1,8 @@
 """The evidence: a harness that tries to catch intervalcert, and what people run instead, being wrong.
 
-``python -m compare NAME`` with NAME one of cross, seed, unsound, attack, gradients, gains, bench, all. Each part is a
-module with a function ``run(setting) -> Outcome``. Only public names of intervalcert are used.
+``python -m compare NAME …`` with names among cross, seed, unsound, attack, gradients, gains, bench; or all alone. Each
+part is a module with a function ``run(setting) -> Outcome``. intervalcert is used by its public names, but where a part
+looks at something inside on purpose: to run one number system alone, to time one step, to break it (`controls`).
 """
 
 import os

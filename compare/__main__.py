@@ -1,4 +1,7 @@
-"""``python -m compare NAME``: runs one part, or all; exits with 1 on any violation, 2 on usage, 3 on refused input."""
+"""``python -m compare NAME …``: runs the parts that are named, in that order, or all of them.
+
+Exits with 1 on any violation, 2 on usage, 3 on refused input.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,17 @@ PARTS = ("cross", "seed", "unsound", "attack", "gradients", "gains", "bench")
 def main(argv: list[str] | None = None) -> int:
     here = Path(__file__).parent
     parser = argparse.ArgumentParser(prog="python -m compare", description=__doc__)
-    parser.add_argument("name", choices=(*PARTS, "all"), help="which part")
+    parser.add_argument("names", nargs="+", choices=(*PARTS, "all"), metavar="NAME", help=f"{', '.join(PARTS)}; or all")
     parser.add_argument("--shared", type=Path, metavar="DIR", help="folder of the paper's files (default: ../shared)")
     parser.add_argument("--out", type=Path, default=here / "out", metavar="DIR", help="results (default: compare/out)")
     parser.add_argument("--short", action="store_true", help="a quick version of each part, as in the tests")
     arguments = parser.parse_args(argv)
+    if "all" in arguments.names and len(arguments.names) > 1:
+        parser.error("all stands alone: it has every part in it")
+    names = PARTS if "all" in arguments.names else tuple(dict.fromkeys(arguments.names))
     try:
         setting = Setting(_shared(arguments.shared, here), arguments.out, arguments.short)
-        outcomes = [_run(name, setting) for name in (PARTS if arguments.name == "all" else (arguments.name,))]
+        outcomes = [_run(name, setting) for name in names]
     except IntervalcertError as error:
         print(f"compare: {error}", file=sys.stderr)
         return 3

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from compare import attack, cross, gains, gradients, seed
-from compare.__main__ import main
+from compare.__main__ import PARTS, main
 from compare.controls import BOUND_CONTROLS, GRADIENT_CONTROLS, VERDICT_CONTROLS
 from compare.corpus import MODELS, corpus, small_model
-from compare.harness import Asked, Setting, store
+from compare.harness import Asked, Outcome, Setting, store
 from compare.ordinary import clusters, logits, trained
 from intervalcert import Network, compute_bounds
 from intervalcert.backends.registry import get_backend
@@ -234,6 +234,40 @@ def test_exact_logits_are_those_of_the_shipped_outputs():
         found = attack.exact_logits(small_model(), [Fraction(int(x), 16) for x in pixels[index]])
         row = outputs.rows[index]
         assert found == [Fraction(n, row.denominator) for n in row.numerators]
+
+
+@pytest.fixture
+def stubbed(monkeypatch, tmp_path):
+    """Runs the command with parts that only say their names; gives the exit code and the names."""
+
+    def run(*words, violating=()):
+        ran = []
+
+        def part(name, _):
+            ran.append(name)
+            return Outcome(name, violations=["wrong"] if name in violating else [])
+
+        monkeypatch.setattr("compare.__main__._run", part)
+        return main([*words, "--out", str(tmp_path)]), ran
+
+    return run
+
+
+def test_several_parts_run_in_the_order_of_their_names(stubbed):
+    assert stubbed("seed", "cross", "gradients") == (0, ["seed", "cross", "gradients"])
+    assert stubbed("seed", "cross", "seed") == (0, ["seed", "cross"])
+    assert stubbed("all") == (0, list(PARTS))
+
+
+def test_a_violation_in_any_of_several_parts_fails_the_run(stubbed):
+    assert stubbed("cross", "seed", "unsound", violating=["cross"]) == (1, ["cross", "seed", "unsound"])
+
+
+@pytest.mark.parametrize("words", [(), ("cross", "all"), ("all", "all"), ("cross", "crass")])
+def test_names_that_make_no_sense_are_refused_before_anything_runs(stubbed, words):
+    with pytest.raises(SystemExit) as left:
+        stubbed(*words)
+    assert left.value.code == 2
 
 
 def test_a_missing_folder_is_a_clear_error(tmp_path, capsys):

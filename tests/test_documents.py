@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import math
 import re
 import shlex
 import shutil
@@ -13,12 +14,16 @@ import pytest
 
 import intervalcert
 from compare.__main__ import PARTS
-from intervalcert.backends.registry import backend_names
+from intervalcert.backends import registry
 from intervalcert.bounds.results import Method
 from intervalcert.cli import options
 from intervalcert.cli.commands import _COMMANDS
 from intervalcert.cli.program import main
+from intervalcert.io import files
 from intervalcert.io.bounds_file import FORMAT_VERSION
+from intervalcert.io.models import archives, tensors
+from intervalcert.model import arrays, network
+from intervalcert.numbers import parsing
 
 ROOT = Path(__file__).resolve().parents[1]
 FIXTURES = ROOT / "tests" / "fixtures"
@@ -177,7 +182,7 @@ def test_options_that_are_named_exist(path, long_options):
 def test_the_guide_has_every_number_system_and_says_which_is_the_default():
     default = options.parsed(["bounds", "MODEL"]).backend
     rows = re.findall(r"^\| `(\w+)`( \(default\))? \| .* \| .* \| .* \|$", GUIDE.read_text(), flags=re.MULTILINE)
-    assert {name for name, _ in rows} == {*backend_names(), default}
+    assert {name for name, _ in rows} == {*registry.backend_names(), default}
     assert [name for name, marked in rows if marked] == [default]
 
 
@@ -190,6 +195,29 @@ def test_the_bounds_file_is_described_field_by_field(tmp_path, monkeypatch):
     assert {field for field in fields if not re.search(rf"[`\"]{field}[`\"]", text)} == set()
     assert set(Method.__dataclass_fields__) <= set(re.findall(r"`(\w+)`", text))
     assert f"| `version` | {FORMAT_VERSION} |" in text
+
+
+def test_limits_are_those_of_the_code():
+    text = (ROOT / "SECURITY.md").read_text()
+    rows = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", text, flags=re.MULTILINE))
+    growth = f"{files.FREE_BYTES >> 20} MiB, or {files.MAX_GROWTH} times its size"
+    archive = f"{archives.MAX_UNPACKED_BYTES >> 30} GiB for an archive, in {archives.MAX_MEMBERS:,} members"
+    layer, every = int(math.log2(arrays.MAX_ENTRIES)), int(math.log2(tensors.MAX_NUMBERS))
+    computed = [tensors.MAX_COMPUTED, tensors.MAX_LENGTH, tensors.MAX_BITS, tensors.MAX_WORK]
+    wanted = {
+        "a text or JSON file": f"{files.MAX_FILE_BYTES >> 20} MiB",
+        "what a compressed file unpacks to": f"{growth}; {archive}",
+        "layers, classes": f"{network.MAX_LAYERS:,} each",
+        "a number in a text": f"{parsing.MAX_DIGITS:,} digits, decimal exponents of ±{parsing.MAX_EXPONENT:,}",
+        "a bound": f"binary exponents of ±{parsing.MAX_BINARY_EXPONENT:,}",
+        "bits of the grid (`--prec`)": f"{registry.MIN_PREC} to {registry.MAX_PREC:,}",
+    }
+    assert network.MAX_LAYERS == network.MAX_CLASSES
+    assert {what: rows.get(what) for what in wanted} == wanted
+    weights = rows["weights of a model"]
+    assert weights.startswith(f"2^{int(math.log2(tensors.FREE_NUMBERS))}, or 2 for each byte")
+    assert f"2^{layer} in a layer; 2^{every} numbers" in weights
+    assert [2 ** int(x) for x in re.findall(r"2\^(\d+)", rows["constants that are computed"])] == computed
 
 
 def test_the_parts_of_the_evidence_have_their_chapters():

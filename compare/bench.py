@@ -36,7 +36,7 @@ from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.proof.cholesky import cholesky_upper
 from intervalcert.proof.norms import norm_upper
 from intervalcert.search.factors import FloatGram
-from intervalcert.verify.local import DEFAULT_EFFORT, LocalVerifier
+from intervalcert.verify.local import DEFAULT_ROUNDS, LocalVerifier
 
 __all__ = ["ARCHITECTURES", "interleaved", "run"]
 
@@ -288,7 +288,7 @@ def _locally(setting: Setting) -> list[dict[str, Any]]:
     chosen = list(LOCAL.items())[: 1 if setting.short else None]
     for name, (widths, orthogonal, radius) in setting.progress(chosen, "bench: local", len(chosen)):
         network = _random_network(widths, orthogonal)
-        task = verification_job(network, None, DEFAULT_EFFORT)
+        task = verification_job(network, None, DEFAULT_ROUNDS)
         certifier = LocalVerifier(network, task.norms, task.ladder)
         drawn = np.random.default_rng(6).integers(0, 256, size=(8 if setting.short else 40, widths[0]))
         inputs = [RationalMatrix(x[:, None].astype(object), 255) for x in drawn]

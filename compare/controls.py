@@ -254,7 +254,7 @@ Broken = Callable[[Network, Asked], NetworkBounds]
 _GRAM = Asked(16, Plan("gram", 5), MarginPlan("product"))
 _CHOLESKY = Asked(64, Plan("cholesky", 5), MarginPlan("product"))
 _CHAIN = Asked(64, Plan("cholesky", 5), MarginPlan("chain"))
-_TUNED = Asked(64, Plan("cholesky", 5), MarginPlan("chain", effort=3))
+_TUNED = Asked(64, Plan("cholesky", 5), MarginPlan("chain", tuning_rounds=3))
 
 BOUND_CONTROLS: dict[str, tuple[Asked, Broken]] = {
     "rounding toward zero": (_GRAM, _truncating),

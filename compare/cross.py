@@ -38,12 +38,12 @@ Decide = Callable[[Matrix, RationalVector, Fraction], bool]
 SETTINGS = (
     Asked(64, Plan("gram", 11), MarginPlan("product")),
     Asked(64, Plan("cholesky", 3), MarginPlan("chain")),
-    Asked(64, Plan("cholesky", 3), MarginPlan("chain", effort=5)),
+    Asked(64, Plan("cholesky", 3), MarginPlan("chain", tuning_rounds=5)),
     Asked(16, Plan("gram", 3), MarginPlan("product")),
     Asked(16, Plan("cholesky", 3), MarginPlan("product")),
-    Asked(32, Plan("cholesky", 3), MarginPlan("chain", effort=1)),
+    Asked(32, Plan("cholesky", 3), MarginPlan("chain", tuning_rounds=1)),
     Asked(24, Plan("gram", 6), MarginPlan("best")),
-    Asked(128, Plan("gram", 12), MarginPlan("best", effort=2)),
+    Asked(128, Plan("gram", 12), MarginPlan("best", tuning_rounds=2)),
     Asked(64, Plan("gram", 0), MarginPlan("product")),
 )
 """Large networks are run with the first two."""

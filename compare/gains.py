@@ -62,7 +62,7 @@ def _ratios(found: Bounds, product: Bounds) -> list[float]:
 
 def _measured(subject: Subject, outcome: Outcome) -> dict[str, Any]:
     logits = subject.logits
-    bounds = {way: compute_bounds(subject.network, "arb", margins=m, effort=e) for way, (m, e) in WAYS.items()}
+    bounds = {way: compute_bounds(subject.network, "arb", margins=m, tuning_rounds=e) for way, (m, e) in WAYS.items()}
     ways: dict[str, Any] = {}
     for way, found in bounds.items():
         if WAYS[way][0] == "best":
@@ -87,7 +87,7 @@ def _timed(subject: Subject, short: bool) -> dict[str, dict[str, float]]:
 
     def task(backend: str, way: str) -> Callable[[], object]:
         margins, effort = WAYS[way]
-        return lambda: compute_bounds(subject.network, backend, margins=margins, effort=effort)
+        return lambda: compute_bounds(subject.network, backend, margins=margins, tuning_rounds=effort)
 
     found = {}
     for backend, repeats in BACKENDS.items():
@@ -101,7 +101,7 @@ def _timed(subject: Subject, short: bool) -> dict[str, dict[str, float]]:
 def _locally(subject: Subject, short: bool) -> dict[str, Any]:
     """What local refinement adds to tuned margins, and what it takes: at the first inputs, in one process."""
     inputs = subject.numerators[: 50 if short else LOCAL]
-    bounds = compute_bounds(subject.network, "float64", margins="best", effort=10)
+    bounds = compute_bounds(subject.network, "float64", margins="best", tuning_rounds=10)
     found: dict[str, Any] = {"inputs": len(inputs)}
     for name, local in (("margins", False), ("locally", True)):
         start = perf_counter()

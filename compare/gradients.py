@@ -51,8 +51,8 @@ Integers = npt.NDArray[np.int64]
 MARGINS: dict[str, MarginPlan] = {
     "product": MarginPlan("product"),
     "chain": MarginPlan("chain"),
-    "chain, tuned": MarginPlan("chain", effort=10),
-    "best": MarginPlan("best", effort=10),
+    "chain, tuned": MarginPlan("chain", tuning_rounds=10),
+    "best": MarginPlan("best", tuning_rounds=10),
 }
 """What is checked, on `exact`: no other number system gives less."""
 

@@ -54,7 +54,7 @@ class Asked:
     margins: MarginPlan
 
     def __str__(self) -> str:
-        tuned = f", {self.margins.effort} rounds" if self.margins.effort else ""
+        tuned = f", {self.margins.tuning_rounds} rounds" if self.margins.tuning_rounds else ""
         return f"prec {self.prec}, {self.plan.method}, {self.plan.iterations} steps, {self.margins.method}{tuned}"
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from intervalcert.backends.registry import AUTO, DEFAULT_PREC, get_backend, precision_ladder
 from intervalcert.bounds.audit import AuditReport, audit_bounds, check_same_model
-from intervalcert.bounds.margin_bounds import MAX_EFFORT, MarginMethod, MarginPlan, layer_bounds, network_bounds
+from intervalcert.bounds.margin_bounds import MAX_ROUNDS, MarginMethod, MarginPlan, layer_bounds, network_bounds
 from intervalcert.bounds.norm_bounds import NormMethod, Plan
 from intervalcert.bounds.results import Bounds, Method
 from intervalcert.errors import InputError, InputWarning, UsageError
@@ -30,7 +30,7 @@ from intervalcert.numbers.float_formats import get_format
 from intervalcert.numbers.parsing import as_fraction, is_flat, is_listed, plain_array
 from intervalcert.proof.norms import Iterations
 from intervalcert.verify.deployed import as_deployed
-from intervalcert.verify.local import DEFAULT_EFFORT
+from intervalcert.verify.local import DEFAULT_ROUNDS
 from intervalcert.verify.number_table import Epsilons, NumberTable
 from intervalcert.verify.points import Evaluation, Job, LogitVerifier, PointVerifier, batches_of, evaluations
 from intervalcert.verify.units import PROBABILITIES, Units, are_probabilities, units_of
@@ -214,7 +214,7 @@ def certify_inputs(
         jobs: processes to work in.
         effort: the old word for local_rounds.
     """
-    rounds = _rounds("local_rounds", local_rounds, effort, DEFAULT_EFFORT)
+    rounds = _rounds("local_rounds", local_rounds, effort, DEFAULT_ROUNDS)
     if type(jobs) is not int or jobs < 1:
         raise UsageError(f"{jobs!r} jobs: at least one process must work")
     network = _as_network(network)
@@ -231,8 +231,8 @@ def verification_job(network: Network, bounds: Bounds | None, local_rounds: int 
     """
     _check_classes(network.single)
     check_evaluable(network)
-    if local_rounds is not None and (type(local_rounds) is not int or not 0 <= local_rounds <= MAX_EFFORT):
-        raise UsageError(f"{local_rounds!r} local rounds: choose 0..{MAX_EFFORT}")
+    if local_rounds is not None and (type(local_rounds) is not int or not 0 <= local_rounds <= MAX_ROUNDS):
+        raise UsageError(f"{local_rounds!r} local rounds: choose 0..{MAX_ROUNDS}")
     form = None if deployed == "real" else get_format(deployed)
     run = network if form is None else as_deployed(network, form)
     if bounds is None:

@@ -321,7 +321,7 @@ def test_what_costs_more_is_estimated_to():
         replace(bounds, method=replace(bounds.method, margins="chain")),
     ]
     assert all(seconds(claim, network) > least for claim in dearer)
-    tuned = replace(dearer[2], method=replace(dearer[2].method, effort=5))
+    tuned = replace(dearer[2], method=replace(dearer[2].method, tuning_rounds=5))
     assert seconds(tuned, network) > seconds(dearer[2], network)
     assert tuning_seconds(network, 6) > tuning_seconds(network, 5) > 0
     long = Network.from_arrays([rng.standard_normal(shape) * 2.0 ** rng.integers(-500, 0, shape) for shape in shapes])

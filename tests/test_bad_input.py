@@ -519,7 +519,7 @@ WRONG_TYPES = {
     ("method", "iterations"): [None, [], {}, -1, "x", True, 0.5, DELETE],
     ("method", "norms"): [None, [], {}, -1, True, DELETE],
     ("method", "margins"): [None, [], {}, -1, True, DELETE],
-    ("method", "effort"): [None, [], {}, -1, "x", True, 0.5, 1001, 10**30, DELETE],
+    ("method", "tuning_rounds"): [None, [], {}, -1, "x", True, 0.5, 1001, 10**30, DELETE],
     ("versions",): [None, [], -1, "x", True, DELETE],
     ("versions", "numpy"): [None, [], {}, -1, True],
     ("layers",): [None, [], {}, -1, "x", True, DELETE],

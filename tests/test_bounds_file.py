@@ -130,7 +130,7 @@ def test_the_file_says_everything(tmp_path, backend):
         "iterations": "3",
         "norms": "gram",
         "margins": "best",
-        "effort": 0,
+        "tuning_rounds": 0,
     }
     assert set(data["versions"]) >= {"python", "intervalcert", "numpy", "python-flint", "mpmath"}
     assert data["versions"]["numpy"] == np.__version__

@@ -406,8 +406,8 @@ def test_a_sigma_without_a_chain_is_not_confirmed():
 @pytest.mark.parametrize("between", ["relu", "leaky_relu:-0.5", "sigmoid", "elu:2"])
 def test_effort_never_loosens_a_margin(between):
     network = drawn(1, (6, 10, 10, 4), between=between)
-    closed, tuned = (compute_bounds(network, "float64", margins="chain", effort=n) for n in (0, 6))
-    assert tuned.method.effort == 6
+    closed, tuned = (compute_bounds(network, "float64", margins="chain", tuning_rounds=n) for n in (0, 6))
+    assert tuned.method.tuning_rounds == 6
     assert tuned.margins.sigmas == closed.margins.sigmas, "they are those of the closed form"
     assert [len(found.witnesses.chains) for found in (closed, tuned)] == [1, 2]
     assert all(tuned.margins.matrix[i][j] <= closed.margins.matrix[i][j] for i, j in pairs_of(network))
@@ -438,7 +438,7 @@ def test_multipliers_of_any_size_prove_a_true_bound_or_none(seed, size):
 @pytest.mark.parametrize("between", ["group_sort", "identity"])
 def test_effort_where_there_is_nothing_to_tune(between):
     network = drawn(1, between=between)
-    closed, tuned = (compute_bounds(network, "float64", effort=n) for n in (0, 3))
+    closed, tuned = (compute_bounds(network, "float64", tuning_rounds=n) for n in (0, 3))
     assert tuned.margins == closed.margins
 
 
@@ -452,21 +452,21 @@ def test_effort_where_there_is_nothing_to_tune(between):
 def test_tuning_ends_where_floats_end(layers, between, effort):
     """In silence (a warning of numpy is an error in these tests), and with what was found until then."""
     network = Network.from_arrays([np.array(rows, dtype=float) for rows in layers], between=between)
-    closed, tuned = (compute_bounds(network, "float64", margins="chain", effort=n).margins for n in (0, effort))
+    closed, tuned = (compute_bounds(network, "float64", margins="chain", tuning_rounds=n).margins for n in (0, effort))
     assert all(t <= c for t, c in zip(*(itertools.chain(*some.matrix) for some in (tuned, closed)), strict=True))
 
 
-@pytest.mark.parametrize("effort", [-1, 1001, 1.5, True, "3"])
-def test_an_effort_that_makes_no_sense_is_refused(effort):
-    with pytest.raises(UsageError, match="effort"):
-        compute_bounds(drawn(1), "exact", effort=effort)
+@pytest.mark.parametrize("rounds", [-1, 1001, 1.5, True, "3"])
+def test_rounds_that_make_no_sense_are_refused(rounds):
+    with pytest.raises(UsageError, match="tuning rounds"):
+        compute_bounds(drawn(1), "exact", tuning_rounds=rounds)
 
 
 @pytest.fixture(scope="module")
 def tuned_file(tmp_path_factory):
     """A network, its bounds with some effort, and their file."""
     network = drawn(11, (4, 6, 5, 3))
-    bounds = compute_bounds(network, "arb", margins="chain", effort=5)
+    bounds = compute_bounds(network, "arb", margins="chain", tuning_rounds=5)
     path = tmp_path_factory.mktemp("tuned") / "b.json"
     save_bounds(bounds, path)
     return network, bounds, path
@@ -521,7 +521,7 @@ def test_a_tuned_network_with_a_linear_layer_is_read_back(tmp_path):
     first, second, last = drawn(0, (4, 5, 5, 3)).layers
     layers = (Layer(first.weights, None, activation("relu")), Layer(second.weights, None, activation("identity")), last)
     network = Network(layers, drawn(0).sources)
-    bounds = compute_bounds(network, "float64", effort=5)
+    bounds = compute_bounds(network, "float64", tuning_rounds=5)
     assert len(bounds.witnesses.chains) == 2
     save_bounds(bounds, tmp_path / "b.json")
     assert load_bounds(tmp_path / "b.json") == bounds
@@ -547,7 +547,7 @@ def test_an_audit_confirms_it(tmp_path, name, method):
 def test_an_audit_elsewhere_confirms_what_was_proved_here(tmp_path, monkeypatch, stored):
     """Another machine's floats differ in their last bits; witnesses do not, and nothing is guessed anew."""
     network = drawn(7, (5, 20, 20, 4))
-    bounds = compute_bounds(network, "exact", margins="chain", effort=2)
+    bounds = compute_bounds(network, "exact", margins="chain", tuning_rounds=2)
     if stored:
         save_bounds(bounds, tmp_path / "b.json")
         bounds = load_bounds(tmp_path / "b.json")
@@ -598,7 +598,7 @@ def test_tuning_a_deep_network_of_large_weights_warns_nobody():
     """Its gradients are beyond the floats, and only their directions matter."""
     rng = np.random.default_rng(2)
     network = Network.from_arrays([rng.standard_normal((3, 3)) * 1e18 for _ in range(24)])
-    closed, tuned = (compute_bounds(network, "float64", margins="chain", effort=n).margins for n in (0, 5))
+    closed, tuned = (compute_bounds(network, "float64", margins="chain", tuning_rounds=n).margins for n in (0, 5))
     assert all(x <= y for a, b in zip(tuned.matrix, closed.matrix, strict=True) for x, y in zip(a, b, strict=True))
     assert tuned.matrix[0][1] < closed.matrix[0][1]
 

@@ -117,7 +117,7 @@ def test_tuning_rounds_have_an_old_word(work):
     for word in ("--tuning-rounds", "--effort"):
         done = run("bounds", "small.txt", word, "3", "-o", "tuned.json", cwd=work)
         assert done.returncode == 0, done.stderr
-        assert load_bounds(work / "tuned.json").method.effort == 3
+        assert load_bounds(work / "tuned.json").method.tuning_rounds == 3
     both = run("bounds", "small.txt", "--tuning-rounds", "3", "--effort", "3", cwd=work)
     assert (both.returncode, both.stdout) == (2, "")
     assert "--tuning-rounds" in both.stderr

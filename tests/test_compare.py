@@ -203,9 +203,9 @@ def test_best_is_never_looser_and_ordinary_networks_gain(short):
 def test_a_margin_looser_than_the_product_fails_the_run(short, monkeypatch):
     honest = gains.compute_bounds
 
-    def loose(network, backend="arb", *, margins="best", effort=0):
-        found = honest(network, backend, margins=margins, effort=effort)
-        if margins == "product" or effort:
+    def loose(network, backend="arb", *, margins="best", tuning_rounds=0):
+        found = honest(network, backend, margins=margins, tuning_rounds=tuning_rounds)
+        if margins == "product" or tuning_rounds:
             return found
         matrix = tuple(tuple(x * 2 for x in row) for row in found.margins.matrix)
         return replace(found, margins=replace(found.margins, matrix=matrix))

@@ -236,7 +236,7 @@ def test_a_network_is_converted_once_for_all_that_a_point_asks(monkeypatch, ladd
         )
     systems = tuple(map(get_backend, ladder))
     margins = compute_bounds(network, "exact", 3).margins.matrix
-    verifier = PointVerifier(Job(network, tuple(norms_of(network)), margins, systems, effort=3))
+    verifier = PointVerifier(Job(network, tuple(norms_of(network)), margins, systems, local_rounds=3))
     points = some_inputs(6, 3, 4)
     for eps in (Fraction(1, 10**6), Fraction(1, 10), Fraction(10)):
         verifier.verdicts(Batch(columns(points), (eps,) * len(points)))

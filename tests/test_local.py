@@ -328,7 +328,7 @@ def test_points_next_to_the_decision_boundary(between):
     search, found = Search(network), 0
     for x in near:
         for eps in (Fraction(1, 2**k) for k in range(1, 16)):
-            verdict = certify_inputs(network, [x], eps, bounds=bounds, local=True, effort=2)[0]
+            verdict = certify_inputs(network, [x], eps, bounds=bounds, local=True, local_rounds=2)[0]
             if verdict.certified:
                 assert search.flip(x, eps, verdict.argmax) is None
                 found += 1

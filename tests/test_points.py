@@ -113,7 +113,7 @@ def test_the_verdicts_are_those_of_exact_rationals(seed, between, hidden, eps):
     bounds = compute_bounds(network, "float64")
     inputs = some_inputs(seed, 3, 5)
     found = certify_inputs(network, inputs, eps, bounds=bounds, local=False)
-    refined = certify_inputs(network, inputs, eps, bounds=bounds, local=True, effort=1)
+    refined = certify_inputs(network, inputs, eps, bounds=bounds, local=True, local_rounds=1)
     for x, plain, local in zip(as_fractions(inputs), found, refined, strict=True):
         top, certified = exact_verdict(network, bounds.margins.matrix, x, eps)
         assert (plain.argmax, plain.certified) == (top, certified)
@@ -212,7 +212,7 @@ def test_blocks_of_any_size_give_the_same(effort):
 def test_two_processes_give_the_same():
     network = drawn(2, widths=(3, 6, 5, 3))
     inputs, radii = some_inputs(2, 3, 150), [Fraction(k % 40, 60) for k in range(150)]
-    alone, together = (certify_inputs(network, inputs, radii, local=True, effort=2, jobs=jobs) for jobs in (1, 2))
+    alone, together = (certify_inputs(network, inputs, radii, local=True, local_rounds=2, jobs=jobs) for jobs in (1, 2))
     assert alone == together
     assert alone.locally.any()
     assert together.indices.tolist() == list(range(150))

@@ -528,7 +528,7 @@ def test_tuning_rounds_have_an_old_word():
     network = Network.from_arrays([np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0.5, -1.0], [1.0, 2.0]])])
     found = [compute_bounds(network, "exact", **{word: 2}) for word in ("tuning_rounds", "effort")]
     assert found[0] == found[1]
-    assert found[0].method.effort == 2
+    assert found[0].method.tuning_rounds == 2
     with pytest.raises(UsageError, match="effort is the old word for tuning_rounds"):
         compute_bounds(network, "exact", tuning_rounds=2, effort=2)
     for wrong in (-1, 1001, 1.5, True, "3"):

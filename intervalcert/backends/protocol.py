@@ -176,10 +176,10 @@ class Matrix(Protocol[S]):
         """1/(1 + exp(-x)) of every entry x. Raises: UnboundedError where only points are known: it is not rational."""
 
     def expm1_neg(self) -> Self:
-        """exp(min(x, 0)) - 1 of every entry x. Raises: as `logistic`."""
+        """exp(min(x, 0)) - 1 of every entry x. Raises: as `sigmoid`."""
 
     def log1p_exp_neg(self) -> Self:
-        """ln(1 + exp(min(x, 0))) of every entry x. Raises: as `logistic`."""
+        """ln(1 + exp(min(x, 0))) of every entry x. Raises: as `sigmoid`."""
 
     def with_norm_bound(self, norm: Fraction, /) -> Self:
         """The members M of the set with ||M|| <= norm, in the operator norm (others may stay).

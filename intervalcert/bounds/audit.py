@@ -139,7 +139,7 @@ def audit_bounds(
     most = max(LEAST_BUDGET, 2 * usual_seconds(network)) if budget is None else budget
     recomputed = witnesses is None
     if witnesses is None:
-        _check_budget(bounds, tuning_seconds(network, bounds.method.effort), most)
+        _check_budget(bounds, tuning_seconds(network, bounds.method.tuning_rounds), most)
         witnesses = _searched(bounds, network)
     seconds = exact_seconds(network, witnesses, bounds.method.prec)
     _check_budget(bounds, seconds, most)
@@ -176,7 +176,7 @@ def _searched(bounds: Bounds, network: Network) -> Witnesses:
         for layer, said in zip(network.layers, bounds.layers, strict=True)
     )
     chained = bounds.method.margins != "product" and len(network.layers) > 1
-    return Witnesses(norms, search_chains(network, bounds.method.effort) if chained else ())
+    return Witnesses(norms, search_chains(network, bounds.method.tuning_rounds) if chained else ())
 
 
 def _proved_layers(

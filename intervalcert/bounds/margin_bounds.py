@@ -30,7 +30,7 @@ from intervalcert.search.factors import search_norm
 
 __all__ = [
     "MARGIN_METHODS",
-    "MAX_EFFORT",
+    "MAX_ROUNDS",
     "MAX_WITNESS_BYTES",
     "MarginMethod",
     "MarginPlan",
@@ -47,7 +47,7 @@ __all__ = [
 MarginMethod = Literal["product", "chain", "best"]
 MARGIN_METHODS: tuple[MarginMethod, ...] = get_args(MarginMethod)
 
-MAX_EFFORT = 1000
+MAX_ROUNDS = 1000
 
 MAX_WITNESS_BYTES = 2**26
 """Witnesses that take more are not kept: 64 MiB hold those of ten layers of 384 neurons."""
@@ -60,19 +60,19 @@ class MarginPlan:
     """How margins are to be bounded.
 
     method: the product of norms; the chain; or best, the smaller of both for each pair of classes.
-    effort: rounds of tuning the multipliers of the chain, in floats; the chain with the closed form is kept beside it.
+    tuning_rounds: of the multipliers of the chain, in floats; the chain with the closed form is kept beside it.
     """
 
     method: MarginMethod = "best"
-    effort: int = 0
+    tuning_rounds: int = 0
 
     def __post_init__(self) -> None:
         if self.method not in MARGIN_METHODS:
             raise UsageError(f"there are no margins by {self.method!r}: choose one of {', '.join(MARGIN_METHODS)}")
-        if type(self.effort) is not int or not 0 <= self.effort <= MAX_EFFORT:
-            raise UsageError(f"an effort of {self.effort!r}: choose 0..{MAX_EFFORT} rounds")
-        if self.effort and self.method == "product":
-            raise UsageError("effort tunes the chain, and margins by the product have none: choose chain or best")
+        if type(self.tuning_rounds) is not int or not 0 <= self.tuning_rounds <= MAX_ROUNDS:
+            raise UsageError(f"{self.tuning_rounds!r} tuning rounds: choose 0..{MAX_ROUNDS}")
+        if self.tuning_rounds and self.method == "product":
+            raise UsageError("rounds tune the chain, and margins by the product have none: choose chain or best")
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ def network_bounds(
     layers, norms = tuple(bound for bound, _ in found), tuple(witness for _, witness in found if witness is not None)
     check_size(network, layers)
     chained = plan.method != "product" and len(layers) > 1
-    chains = search_chains(network, plan.effort) if chained else ()
+    chains = search_chains(network, plan.tuning_rounds) if chained else ()
     witnesses = Witnesses(norms, chains) if len(norms) == len(layers) else None
     if witnesses is not None and size_of(witnesses) > MAX_WITNESS_BYTES:
         witnesses = None

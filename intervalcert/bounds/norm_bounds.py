@@ -44,7 +44,7 @@ class LayerBound:
     """lower <= ||W|| <= upper, and how it was found.
 
     `method` is gram or cholesky; `iterations` counts Gram steps; `computed_by` names the number system that settled it,
-    and `refused` says why the ones before it did not.
+    and `skipped_because` why the ones before it did not.
     """
 
     shape: tuple[int, int]

@@ -33,7 +33,7 @@ class Method:
     iterations: str
     norms: str = "gram"
     margins: MarginMethod = "product"
-    effort: int = 0
+    tuning_rounds: int = 0
 
 
 @dataclass(frozen=True)

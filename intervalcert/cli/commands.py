@@ -124,14 +124,14 @@ def _certify_inputs(arguments: argparse.Namespace) -> Summary:
     from intervalcert.execution.streaming import certify_inputs_of
     from intervalcert.io.bounds_file import load_bounds
     from intervalcert.io.tables.writers import VERDICT_COLUMNS
-    from intervalcert.verify.local import DEFAULT_EFFORT
+    from intervalcert.verify.local import DEFAULT_ROUNDS
     from intervalcert.verify.points import PointVerifier
 
     epsilons, unit = _epsilons(arguments), _unit(arguments)
     network = _load(arguments)
     bounds = load_bounds(arguments.bounds) if arguments.bounds is not None else None
     source, units = _survey_inputs(arguments, network, *unit)
-    rounds = DEFAULT_EFFORT if arguments.local_rounds is None else arguments.local_rounds
+    rounds = DEFAULT_ROUNDS if arguments.local_rounds is None else arguments.local_rounds
     job = verification_job(network, bounds, rounds if arguments.local else None, arguments.deployed)
     _print_coarse(job)
     verifier = PointVerifier(job)

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from intervalcert.bounds.margin_bounds import MARGIN_METHODS, MAX_EFFORT, MarginMethod, Margins
+from intervalcert.bounds.margin_bounds import MARGIN_METHODS, MAX_ROUNDS, MarginMethod, Margins
 from intervalcert.bounds.norm_bounds import METHODS, LayerBound
 from intervalcert.bounds.results import MOST_READ, Bounds, Method, StoredWitnesses
 from intervalcert.errors import InputError, SoundnessError, error_context, shortened
@@ -135,7 +135,7 @@ def _as_json(bounds: Bounds) -> dict[str, Any]:
             "iterations": bounds.method.iterations,
             "norms": bounds.method.norms,
             "margins": bounds.method.margins,
-            "effort": bounds.method.effort,
+            "tuning_rounds": bounds.method.tuning_rounds,
         },
         "versions": dict(bounds.versions),
         "layers": [
@@ -223,7 +223,7 @@ def _from_json(data: Any) -> Bounds:
             iterations=_asked(method["iterations"]),
             norms=_typed(method["norms"], str, "norms"),
             margins=_margin_method(method["margins"]),
-            effort=_effort(method["effort"]),
+            tuning_rounds=_rounds(method["tuning_rounds"]),
         ),
         semantics="real",
         eps_space=space,
@@ -276,9 +276,9 @@ def _margin_method(value: Any) -> MarginMethod:
     return found
 
 
-def _effort(value: Any) -> int:
-    if not 0 <= _typed(value, int, "effort") <= MAX_EFFORT:
-        raise InputError(f"effort: a number of rounds up to {MAX_EFFORT} is expected")
+def _rounds(value: Any) -> int:
+    if not 0 <= _typed(value, int, "tuning_rounds") <= MAX_ROUNDS:
+        raise InputError(f"tuning_rounds: a number up to {MAX_ROUNDS} is expected")
     return int(value)
 
 

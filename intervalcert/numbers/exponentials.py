@@ -1,7 +1,7 @@
 """exp(-t) for t >= 0, enclosed: in integers at any precision, and in float64 for whole arrays with a proven error.
 
-Three functions are built from it, all increasing: the logistic function 1/(1 + exp(-x)); `decay`, exp(min(x, 0)) - 1;
-and `soft`, ln(1 + exp(min(x, 0))). tanh, ELU and softplus follow from them by products and sums.
+Three functions are built from it, all increasing: the sigmoid 1/(1 + exp(-x)); `expm1_neg`, exp(min(x, 0)) - 1; and
+`log1p_exp_neg`, ln(1 + exp(min(x, 0))). tanh, ELU and softplus follow from them by products and sums.
 """
 
 from __future__ import annotations

@@ -129,12 +129,12 @@ class LocalChecker:
 
     def _remaining(self, leads: Floats, margin_deductions: Floats | None) -> list[Fraction]:
         """The leads less what is to be taken off them, exactly."""
-        owed = np.zeros(len(leads)) if margin_deductions is None else margin_deductions
-        if not (np.isfinite(owed).all() and (owed >= 0).all() and np.isfinite(leads).all()):
+        taken_off = np.zeros(len(leads)) if margin_deductions is None else margin_deductions
+        if not (np.isfinite(taken_off).all() and (taken_off >= 0).all() and np.isfinite(leads).all()):
             raise UndecidedError("leads, or what is taken off them, are not finite")
-        if not len(leads) == len(owed) == self._network.outputs - 1:
+        if not len(leads) == len(taken_off) == self._network.outputs - 1:
             raise UndecidedError("leads of another number of classes")
-        return [Fraction(lead) - Fraction(debt) for lead, debt in zip(leads.tolist(), owed.tolist(), strict=True)]
+        return [Fraction(lead) - Fraction(off) for lead, off in zip(leads.tolist(), taken_off.tolist(), strict=True)]
 
     def _against(self, winner: int) -> Matrix[Any]:
         """The rows of the last weights: that of the winner less each other one."""

@@ -20,9 +20,9 @@ from intervalcert.proof.local import LocalChecker, LocalWitness
 from intervalcert.search.float_network import FloatNetwork
 from intervalcert.search.local import LocalSearch
 
-__all__ = ["DEFAULT_EFFORT", "RAISE_FAULTS", "LocalVerdict", "LocalVerifier"]
+__all__ = ["DEFAULT_ROUNDS", "RAISE_FAULTS", "LocalVerdict", "LocalVerifier"]
 
-DEFAULT_EFFORT = 10
+DEFAULT_ROUNDS = 10
 """Rounds of better multipliers. Most of the gain comes with the first three."""
 
 RAISE_FAULTS = "INTERVALCERT_RAISE_FAULTS"
@@ -76,7 +76,7 @@ class LocalVerifier:
         return self._evaluators.of_points(self._ladder[-1])
 
     def certify(
-        self, x: RationalMatrix, eps: Fraction, rounds: int = DEFAULT_EFFORT, margin_deductions: Floats | None = None
+        self, x: RationalMatrix, eps: Fraction, rounds: int = DEFAULT_ROUNDS, margin_deductions: Floats | None = None
     ) -> LocalVerdict:
         """x: the input, one column. `certified` only if it is proved that every u within eps has the winner of x.
 

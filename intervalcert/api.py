@@ -30,9 +30,12 @@ from intervalcert.numbers.float_formats import get_format
 from intervalcert.numbers.parsing import as_fraction, is_flat, is_listed, plain_array
 from intervalcert.proof.norms import Iterations
 from intervalcert.verify.deployed import as_deployed
+from intervalcert.verify.enclosures import Evaluation, evaluations
+from intervalcert.verify.jobs import Job, batches_of
 from intervalcert.verify.local import DEFAULT_ROUNDS
 from intervalcert.verify.number_table import Epsilons, NumberTable
-from intervalcert.verify.points import Evaluation, Job, LogitVerifier, PointVerifier, batches_of, evaluations
+from intervalcert.verify.points import PointVerifier
+from intervalcert.verify.program_logits import LogitVerifier
 from intervalcert.verify.units import PROBABILITIES, Units, are_probabilities, units_of
 from intervalcert.verify.vectorised import VectorisedCertifier
 from intervalcert.verify.verdicts import Verdicts

@@ -13,7 +13,8 @@ from intervalcert.backends.registry import backend_names, get_backend
 from intervalcert.model import evaluation as module
 from intervalcert.model.evaluation import Evaluator, Evaluators, PointEvaluator, check_evaluable
 from intervalcert.numbers.matrices import RationalMatrix
-from intervalcert.verify.points import Batch, Job, PointVerifier
+from intervalcert.verify.jobs import Batch, Job
+from intervalcert.verify.points import PointVerifier
 
 HINGES = ("relu", "leaky_relu:0.01", "leaky_relu:1/3", "leaky_relu:-0.5", "leaky_relu:3", "hard_tanh", "identity")
 HINGES += ("clip:0:6", "clip:1/3:1/2", "clip:-inf:0.1", "clip:-2:inf", "clip:1:1")

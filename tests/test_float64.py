@@ -29,8 +29,10 @@ from intervalcert.model.arrays import exact_matrix
 from intervalcert.numbers.float_environment import arithmetic_fault, product_fault
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import round_up, sqrt_lower, sqrt_upper
+from intervalcert.verify.jobs import batches_of
 from intervalcert.verify.number_table import Epsilons, NumberTable
-from intervalcert.verify.points import LogitVerifier, PointVerifier, batches_of
+from intervalcert.verify.points import PointVerifier
+from intervalcert.verify.program_logits import LogitVerifier
 
 BACKEND = get_backend("float64")
 

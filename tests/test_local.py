@@ -33,9 +33,10 @@ from intervalcert.search import local as search_module
 from intervalcert.search.ellipsoids import guess_step
 from intervalcert.search.float_network import FloatNetwork
 from intervalcert.verify import local as module
+from intervalcert.verify.jobs import batches_of
 from intervalcert.verify.local import LocalVerifier
 from intervalcert.verify.number_table import Epsilons, NumberTable
-from intervalcert.verify.points import PointVerifier, batches_of
+from intervalcert.verify.points import PointVerifier
 
 ACTIVATIONS = ("relu", "leaky_relu:0.1", "leaky_relu:-0.5", "leaky_relu:3", "hard_tanh", "identity", "clip:1/4:1")
 PROVERS = ("float64", "arb", "exact")

@@ -19,8 +19,10 @@ from intervalcert.execution.streaming import Summary, summarise
 from intervalcert.numbers.matrices import RationalVector
 from intervalcert.proof.decision import Certifier, Status, check_logits
 from intervalcert.verify import points
+from intervalcert.verify.jobs import batches_of
 from intervalcert.verify.number_table import Epsilons, NumberTable
-from intervalcert.verify.points import LogitVerifier, PointVerifier, batches_of
+from intervalcert.verify.points import PointVerifier
+from intervalcert.verify.program_logits import LogitVerifier
 from intervalcert.verify.verdicts import status_codes
 
 RNG = np.random.default_rng(4)

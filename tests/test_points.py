@@ -44,8 +44,9 @@ from intervalcert.io.tables import open_rows
 from intervalcert.numbers.matrices import RationalMatrix, RationalVector
 from intervalcert.numbers.parsing import as_fraction
 from intervalcert.numbers.rounding import float_enclosure
+from intervalcert.verify.jobs import batches_of
 from intervalcert.verify.number_table import Epsilons, NumberTable
-from intervalcert.verify.points import PointVerifier, batches_of
+from intervalcert.verify.points import PointVerifier
 from intervalcert.verify.units import units_of
 from intervalcert.verify.verdicts import Verdicts
 

@@ -200,7 +200,8 @@ import numpy as np
 from intervalcert import Network
 from intervalcert.api import verification_job
 from intervalcert.verify.number_table import Epsilons, NumberTable
-from intervalcert.verify.points import PointVerifier, batches_of
+from intervalcert.verify.points import PointVerifier
+from intervalcert.verify.jobs import batches_of
 from intervalcert.execution.processes import verify_batches
 if __name__ == "__main__":
     network = Network.from_arrays([np.eye(2), np.eye(2)])

@@ -21,7 +21,7 @@ import flint
 import numpy as np
 import numpy.typing as npt
 
-from intervalcert.backends.generic import GenericVector, check_distinct, hull_of_roots
+from intervalcert.backends.generic import DoubledBits, GenericVector, check_distinct, hull_of_roots
 from intervalcert.backends.protocol import Truth
 from intervalcert.errors import UnboundedError
 from intervalcert.numbers.matrices import RationalMatrix
@@ -475,24 +475,14 @@ _SMALL, _LARGE = 2.0**-1000, 2.0**1000
 
 
 @dataclass(frozen=True)
-class ArbBackend:
+class ArbBackend(DoubledBits):
     """Balls of `working_bits` bits, by default twice the grid's.
 
     Rounding to the grid widens by half a step of it, `gram` by the bits that it drops: on 128 x 128 layers the relative
     width of a norm is about 2^-49 with a grid of 2^-64, after 11 steps or 40. The refined backend does not widen.
     """
 
-    prec: int
-    working_bits: int = 0
-
     name = "arb"
-
-    def __post_init__(self) -> None:
-        if not self.working_bits:
-            object.__setattr__(self, "working_bits", 2 * self.prec)
-
-    def refined(self) -> ArbBackend:
-        return ArbBackend(self.prec, 2 * self.working_bits)
 
     def scalar(self, value: Fraction) -> ArbScalar:
         with _working(self.working_bits):

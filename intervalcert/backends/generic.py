@@ -8,11 +8,11 @@ composition of scalar operations that obey it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import reduce
 from operator import add
-from typing import Generic
+from typing import Generic, Self
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from intervalcert.numbers.pairs import Dyadics
 from intervalcert.numbers.rounding import float_enclosure, round_up, sqrt_upper
 
 __all__ = [
+    "DoubledBits",
     "GenericMatrix",
     "GenericVector",
     "check_distinct",
@@ -38,6 +39,21 @@ def _rounding_error_squared(backend: Backend[S], shape: tuple[int, int], bits: i
     """
     rows, columns = shape
     return backend.hull(Fraction(0), Fraction(rows * columns, 4 ** (bits + 1)))
+
+
+@dataclass(frozen=True)
+class DoubledBits:
+    """The bits of a number system of enclosures: by default twice those of the grid, and twice as many once refined."""
+
+    prec: int
+    working_bits: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.working_bits:
+            object.__setattr__(self, "working_bits", 2 * self.prec)
+
+    def refined(self) -> Self:
+        return replace(self, working_bits=2 * self.working_bits)
 
 
 def check_distinct(rows: Indices, columns: Indices) -> None:

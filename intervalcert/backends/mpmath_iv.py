@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mpmath import libmp
 from mpmath.ctx_iv import MPIntervalContext
 
-from intervalcert.backends.generic import GenericMatrix, hull_of_roots
+from intervalcert.backends.generic import DoubledBits, GenericMatrix, hull_of_roots
 from intervalcert.backends.protocol import Truth
 from intervalcert.errors import UnboundedError
 from intervalcert.numbers.matrices import RationalMatrix
@@ -80,20 +80,10 @@ class MpmathScalar:
 
 
 @dataclass(frozen=True)
-class MpmathBackend:
+class MpmathBackend(DoubledBits):
     """Intervals whose ends have `working_bits` bits, by default twice the grid's."""
 
-    prec: int
-    working_bits: int = 0
-
     name = "mpmath"
-
-    def __post_init__(self) -> None:
-        if not self.working_bits:
-            object.__setattr__(self, "working_bits", 2 * self.prec)
-
-    def refined(self) -> MpmathBackend:
-        return MpmathBackend(self.prec, 2 * self.working_bits)
 
     def scalar(self, value: Fraction) -> MpmathScalar:
         return self.hull(value, value)

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from intervalcert.io.tables import LabelSource, RowSource
     from intervalcert.io.tables.writers import Write
     from intervalcert.model.network import Network
+    from intervalcert.verify.jobs import Job
     from intervalcert.verify.number_table import Epsilons, NumberTable
-    from intervalcert.verify.points import Job, LogitVerifier
+    from intervalcert.verify.program_logits import LogitVerifier
     from intervalcert.verify.units import Box, Units
     from intervalcert.verify.vectorised import VectorisedCertifier
 
@@ -205,7 +206,7 @@ def _certify_deployed(arguments: argparse.Namespace) -> Summary:
     from intervalcert.io.bounds_file import load_bounds
     from intervalcert.io.tables.writers import VERDICT_COLUMNS
     from intervalcert.numbers.rounding import sqrt_upper
-    from intervalcert.verify.points import LogitVerifier
+    from intervalcert.verify.program_logits import LogitVerifier
 
     epsilons, norm = _epsilons(arguments), _number(arguments.input_norm, "--input-norm")
     network = _load(arguments)

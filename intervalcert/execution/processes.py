@@ -22,7 +22,8 @@ from time import monotonic
 
 from intervalcert.errors import InputError, IntervalcertError
 from intervalcert.io.cleanup import cleared_away
-from intervalcert.verify.points import Batch, PointVerifier
+from intervalcert.verify.jobs import Batch
+from intervalcert.verify.points import PointVerifier
 from intervalcert.verify.verdicts import Verdicts
 
 __all__ = ["OnRows", "verify_batches"]

@@ -22,8 +22,10 @@ from intervalcert.numbers.matrices import RationalVector
 from intervalcert.numbers.parsing import as_row, as_rows, is_flat, plain_array
 from intervalcert.proof.decision import Verdict
 from intervalcert.verify.filter import Bools
+from intervalcert.verify.jobs import Batch, batches_of
 from intervalcert.verify.number_table import Epsilons, NumberTable, input_sides
-from intervalcert.verify.points import Batch, LogitVerifier, PointVerifier, batches_of
+from intervalcert.verify.points import PointVerifier
+from intervalcert.verify.program_logits import LogitVerifier
 from intervalcert.verify.units import Box, Units, units_of
 from intervalcert.verify.vectorised import VectorisedCertifier
 from intervalcert.verify.verdicts import Texts, Verdicts

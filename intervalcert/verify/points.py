@@ -7,15 +7,13 @@ Inputs are taken in batches; a batch is judged in one go, in this process or in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from intervalcert.backends.escalation import escalate
 from intervalcert.backends.protocol import Backend, Floats, Indices
-from intervalcert.errors import InconclusiveError, InputError, UsageError
+from intervalcert.errors import InconclusiveError, InputError
 from intervalcert.model.evaluation import (
     Ends,
     Evaluator,
@@ -25,88 +23,20 @@ from intervalcert.model.evaluation import (
     is_piecewise_linear,
     leads_of,
 )
-from intervalcert.model.network import Network
 from intervalcert.numbers.float_formats import FloatFormat
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.pairs import floats_above
 from intervalcert.numbers.rounding import float_enclosure
-from intervalcert.numbers.text import shortest_exact
-from intervalcert.proof.decision import LOCAL, MARGINS, Verdict, check_logits
-from intervalcert.verify.deployed import Deployment, Deviation
+from intervalcert.proof.decision import LOCAL, MARGINS, Verdict
+from intervalcert.verify.deployed import Deviation
 from intervalcert.verify.filter import Bools
+from intervalcert.verify.jobs import Batch, Job
 from intervalcert.verify.local import LocalVerifier
 from intervalcert.verify.number_table import Epsilons, NumberTable
 from intervalcert.verify.vectorised import VectorisedCertifier
 from intervalcert.verify.verdicts import Verdicts, status_codes
 
-__all__ = [
-    "Batch",
-    "Evaluation",
-    "Job",
-    "LogitVerifier",
-    "PointVerifier",
-    "batches_of",
-    "check_width",
-    "evaluations",
-]
-
-BATCH = 64
-"""Inputs in a batch. The error of a float64 batch is one number for all of them: it grows with their norm together."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """What is to be done with every input.
-
-    norms: upper bounds of the layers' operator norms; margins: of the margins' rates; ladder: number systems, the last
-    exact. local_rounds: of the local search; None for no local refinement.
-    form: the format that the network is run in, to whose numbers its weights are rounded already; None for the reals.
-    sigmas: of the chain, or none.
-    """
-
-    network: Network
-    norms: tuple[Fraction, ...]
-    margins: Sequence[Sequence[Fraction]]
-    ladder: tuple[Backend[Any], ...]
-    local_rounds: int | None = None
-    form: FloatFormat | None = None
-    sigmas: tuple[Fraction, ...] = ()
-
-    @property
-    def semantics(self) -> str:
-        """Which network verdicts are about."""
-        return "real" if self.form is None else self.form.name
-
-    def deployment(self) -> Deployment | None:
-        """What all points share in a program of that format."""
-        if self.form is None:
-            return None
-        return Deployment(self.network, self.norms, self.sigmas, self.form, self.ladder)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Inputs of the first layer, one per column, the eps of each, the index of the first, their part of the work."""
-
-    inputs: RationalMatrix
-    eps: tuple[Fraction, ...]
-    first: int = 0
-    work: int = 0
-
-    def __len__(self) -> int:
-        return len(self.eps)
-
-    def column(self, index: int) -> RationalMatrix:
-        return RationalMatrix(self.inputs.numerators[:, index : index + 1], self.inputs.denominator)
-
-    def work_of(self, done: int, more: int) -> int:
-        """The part of the work that so many inputs are, after those that are done."""
-        return self.work * (done + more) // len(self) - self.work * done // len(self)
-
-    @property
-    def common_eps(self) -> Fraction | None:
-        """The eps of all of them, if it is one."""
-        return self.eps[0] if len(set(self.eps)) == 1 else None
+__all__ = ["PointVerifier", "likely_winners"]
 
 
 class _Draft:
@@ -209,7 +139,7 @@ class PointVerifier:
         undecided = np.ones(len(batch), dtype=bool)
         if enclosed is not None:
             low, high = (end.T for end in enclosed[-1])
-            winners = _likely_winners(low.T, high.T)
+            winners = likely_winners(low.T, high.T)
             places = np.arange(len(low)), winners
             finite: Bools = np.logical_and.reduce(np.isfinite(low) & np.isfinite(high), axis=1)
             worst, best = np.where(finite[:, None], high, 0.0), np.where(finite[:, None], low, 0.0)
@@ -238,7 +168,7 @@ class PointVerifier:
             draft.certified[:], draft.radius[:] = False, 0.0
             return None
         low, high = enclosed[-1]
-        draft.argmax[:] = _likely_winners(low, high)
+        draft.argmax[:] = likely_winners(low, high)
         inputs = self._first.backend.matrix(batch.inputs).float_bounds()
         _check_within(inputs, self._deployment.form, batch.first)
         deviation = self._deployment.deviation(self._deployment.extent_at(inputs, enclosed))
@@ -323,7 +253,7 @@ def _check_within(inputs: Ends, form: FloatFormat, first: int) -> None:
         raise InputError(f"input {first + column}: entry {place} is beyond {form.name}")
 
 
-def _likely_winners(low: Floats, high: Floats) -> Indices:
+def likely_winners(low: Floats, high: Floats) -> Indices:
     """Of each column: the class in whose favour the ends speak."""
     with np.errstate(invalid="ignore"):
         middle = low / 2 + high / 2
@@ -337,7 +267,7 @@ def _leads(logits: Ends, leads_of: Callable[[int], Ends]) -> tuple[int, Floats, 
     The first largest logit, if the number system can tell: from the likely winner on to whoever leads it, or equals it
     with a smaller index. leads_of: the ends of the leads of a class over the others.
     """
-    winner = int(_likely_winners(*logits))
+    winner = int(likely_winners(*logits))
     for _ in logits[0]:
         others = np.delete(np.arange(len(logits[0])), winner)
         low, high = leads_of(winner)
@@ -348,129 +278,4 @@ def _leads(logits: Ends, leads_of: Callable[[int], Ends]) -> tuple[int, Floats, 
     return winner, low, high
 
 
-class LogitVerifier:
-    """Judges given logits of a program in floats, by the worst case over all inputs of at most some norm."""
-
-    def __init__(self, job: Job, norm: Fraction) -> None:
-        """Requires: a job with a format. Raises: InputError for a negative norm."""
-        deployment = job.deployment()
-        if deployment is None:
-            raise UsageError("over the reals the norm of the inputs does not matter: certify against the bounds")
-        if norm < 0:
-            raise InputError(f"a norm must not be negative, and this one is {shortest_exact(norm)}")
-        single = job.network.single
-        self._threshold = None if single is None else single.constant
-        self._semantics, self._eps_space = job.semantics, job.network.eps_space
-        self.classes = len(job.margins)
-        self.columns = self.classes if single is None else 1
-        self._deployment = deployment
-        self._worst = deployment.for_every(norm, Evaluators(job.network, job.norms).on(job.ladder[0]))
-        self._margins = floats_above(job.margins)
-
-    def verdicts(self, rows: NumberTable, epsilons: Epsilons, *, with_radius: bool = True) -> Verdicts:  # noqa: ARG002
-        """A verdict per row. Raises: InputError unless there are as many logits as `columns`, all finite."""
-        count, columns = rows.values.shape
-        check_logits(columns, self.columns, rows.what)
-        values = rows.values.astype(np.float64)
-        if not np.isfinite(values).all():
-            raise rows.not_finite(values)
-        if self._threshold is not None:
-            rows = rows.with_first(self._threshold)
-            values = rows.values
-        low = high = values.T
-        if rows.decimal_places is None or rows.decimal_places:  # the floats next to values·10^-places
-            near = values.T / 10.0 ** (rows.decimal_places or 0)
-            with np.errstate(all="ignore"):
-                near_by = 4 * np.spacing(np.abs(near))
-                low, high = near - near_by, near + near_by
-        winners = _likely_winners(low, high)
-        found = self._deployment.radii(self._worst, low, high, winners, self._margins, twice=True)
-        return Verdicts(
-            np.arange(rows.first, rows.first + count),
-            winners,
-            status_codes(epsilons.upper <= found),
-            np.maximum(found, 0.0),
-            np.zeros(count, dtype=bool),
-            self._semantics,
-            self._eps_space,
-        )
-
-
-# -- enclosures ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """Ends of what each layer computes before its activation, one row per input; the last layer's are the logits.
-
-    Those of the model: a single output is alone. input_range: of the inputs themselves, after scaling; rounded outward.
-    """
-
-    lower: tuple[Floats, ...]
-    upper: tuple[Floats, ...]
-    input_range: tuple[float, float] | None = None
-
-    def __repr__(self) -> str:
-        inputs, logits = self.lower[-1].shape
-        return f"<Evaluation of {inputs} inputs: {len(self.lower)} layers, {logits} logits>"
-
-    @staticmethod
-    def joined(parts: Sequence[Evaluation]) -> Evaluation:
-        lower = zip(*(part.lower for part in parts), strict=True)
-        upper = zip(*(part.upper for part in parts), strict=True)
-        return Evaluation(tuple(map(np.concatenate, lower)), tuple(map(np.concatenate, upper)))
-
-
-def evaluations(
-    network: Network, norms: Sequence[Fraction], ladder: Sequence[Backend[Any]], batches: Iterator[Batch]
-) -> Iterator[tuple[Evaluation, int]]:
-    """Of each batch, on the first number system that gives one, with its part of the work."""
-    evaluators = Evaluators(network, norms)
-
-    def ends(inputs: RationalMatrix) -> list[tuple[Floats, Floats]]:
-        found = escalate(ladder, lambda backend: evaluators.on(backend).before_activations(inputs))
-        *hidden, (low, high) = (value.float_bounds() for value in found.value)
-        own = slice(0 if network.single is None else 1, None)
-        return [*hidden, (low[own], high[own])]
-
-    for batch in batches:
-        found = ends(batch.inputs)
-        yield Evaluation(tuple(low.T for low, _ in found), tuple(high.T for _, high in found)), batch.work
-
-
 # -- many ------------------------------------------------------------------------------------------------------------
-
-
-def check_width(rows: NumberTable, network: Network) -> None:
-    """Raises: InputError unless every row has as many numbers as the network takes."""
-    found = rows.values.shape[1]
-    if found != network.inputs:
-        raise InputError(f"{rows.what}: {found} numbers per input, but the model takes {network.inputs}")
-
-
-def batches_of(
-    rows: NumberTable, network: Network, scale: Fraction, epsilons: Epsilons, step: int = BATCH
-) -> Iterator[Batch]:
-    """The rows of a table as batches of inputs of the first layer: each number times `scale`, then `Network.entered`.
-
-    Requires: the scale that `units` finds for the whole table.
-    Raises: InputError unless every row has as many finite numbers as the network takes.
-    """
-    check_width(rows, network)
-    count = len(rows)
-    for start in range(0, count, step):
-        part = range(start, min(start + step, count))
-        if rows.read_exact is None:
-            values = rows.values[part.start : part.stop]
-            if not np.isfinite(values).all():
-                raise rows.not_finite(values, start)
-            made = RationalMatrix.from_floats(values.T)
-            divisor = 10 ** (rows.decimal_places or 0) * scale.denominator
-            if scale.numerator != 1 or divisor != 1:
-                made = RationalMatrix(made.numerators * scale.numerator, made.denominator * divisor)
-        else:
-            exact = [rows.row(index) for index in part]
-            lists = [[Fraction(n, row.denominator) * scale for n in row.numerators] for row in exact]
-            made = RationalMatrix.from_fractions(lists).transposed()
-        work = rows.work * part.stop // count - rows.work * part.start // count
-        yield Batch(network.entered(made), tuple(map(epsilons.exact, part)), rows.first + start, work)

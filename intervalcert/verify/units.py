@@ -25,8 +25,8 @@ from intervalcert.errors import InputError
 from intervalcert.model.network import Network
 from intervalcert.numbers.rounding import float_enclosure
 from intervalcert.numbers.text import decimal_upper, shortest_exact
+from intervalcert.verify.jobs import check_width
 from intervalcert.verify.number_table import NumberTable
-from intervalcert.verify.points import check_width
 
 __all__ = ["PROBABILITIES", "Box", "Units", "are_probabilities", "units_of"]
 

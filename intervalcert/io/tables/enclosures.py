@@ -14,7 +14,7 @@ import numpy.typing as npt
 from intervalcert.errors import UsageError
 from intervalcert.io.files import atomic_writer
 from intervalcert.model.single import Single
-from intervalcert.verify.points import Evaluation
+from intervalcert.verify.enclosures import Evaluation
 
 __all__ = ["check_enclosure_ending", "enclosure_sink", "enclosure_text"]
 

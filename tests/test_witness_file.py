@@ -23,10 +23,12 @@ from intervalcert.errors import InconclusiveError
 from intervalcert.io.array_archive import write_arrays
 from intervalcert.io.bounds_file import witnesses_of
 from intervalcert.io.witness_file import load_witnesses, save_witnesses
+from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import sqrt_upper
 from intervalcert.proof.chain import check_chain
+from intervalcert.proof.data import size_of
 from intervalcert.proof.layer_norms import NormWitness, check_norm
-from intervalcert.proof.witnesses import Witnesses, size_of
+from intervalcert.proof.witnesses import Witnesses
 
 EXACT = get_backend("exact")
 
@@ -105,6 +107,19 @@ def test_too_much_is_not_kept(monkeypatch, tmp_path):
     assert (report.confirmed, report.recomputed) == (True, True)
 
 
+def test_a_matrix_of_several_layers_has_one_witness(tmp_path):
+    shared = RationalMatrix.from_floats(np.random.default_rng(1).normal(size=(20, 20)))
+    last = RationalMatrix.from_floats(np.random.default_rng(2).normal(size=(3, 20)))
+    network = Network.of([shared, shared, shared, last])
+    bounds = compute_bounds(network, "float64")
+    save_bounds(bounds, tmp_path / "b.json")
+    found = witnesses_of(load_bounds(tmp_path / "b.json"))
+    assert are_same(found, bounds.witnesses)
+    assert len({id(witness) for witness in found.norms}) == 2
+    assert len([name for name in arrays_in(tmp_path / "b.json.witnesses.npz") if name.endswith("direction")]) == 2
+    assert audit(load_bounds(tmp_path / "b.json"), network).confirmed
+
+
 def test_a_witness_holds_only_what_proved_the_bound():
     wide, small = drawn(1, (30, 20, 3)), drawn(1, (3, 2, 2))
     for network in (wide, small):
@@ -173,6 +188,8 @@ WRONG = {
     "a huge exponent of a chain": lambda a: a | {"chain0.0.integers": np.array([0, -(2**62)])},
     "too many steps": lambda a: a | {"norm0.integers": np.array([0, 41])},
     "steps below none": lambda a: a | {"norm0.integers": np.array([0, -2])},
+    "the same as a later one": lambda a: a | {"norm3.same": np.array([3])},
+    "the same as none": lambda a: a | {"norm3.same": np.array([-1])},
     "no triangle": lambda a: a | {"norm0.factor": np.ones(5)},
     "two sides": lambda a: a | {"norm0.direction": np.ones((5, 1))},
     "numbers of very different sizes": lambda a: a | {"norm0.direction": np.array([1.0, 2.0**-300, 0, 0, 0])},
@@ -312,5 +329,7 @@ def test_witnesses_are_plain_data():
 
     found = compute_bounds(drawn(), "float64", effort=2).witnesses
     assert are_same(pickle.loads(pickle.dumps(found)), found)
-    assert {type(part) for part in parts_of(found)} <= {np.ndarray, float, int, type(None)}
+    for each in (found, pickle.loads(pickle.dumps(found))):
+        assert {type(part) for part in parts_of(each)} <= {np.ndarray, float, int, type(None)}
+        assert not any(part.flags.writeable for part in parts_of(each) if isinstance(part, np.ndarray))
     assert isinstance(found, Witnesses)

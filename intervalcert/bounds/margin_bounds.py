@@ -23,8 +23,9 @@ from intervalcert.numbers.parsing import MAX_BINARY_EXPONENT
 from intervalcert.numbers.rounding import round_up
 from intervalcert.numbers.text import decimal_upper
 from intervalcert.proof.chain import ChainWitness, check_chain, distances_squared
+from intervalcert.proof.data import size_of
 from intervalcert.proof.layer_norms import NormWitness
-from intervalcert.proof.witnesses import Witnesses, size_of
+from intervalcert.proof.witnesses import Witnesses
 from intervalcert.search.chain import search_chains
 from intervalcert.search.factors import search_norm
 

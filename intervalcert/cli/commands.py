@@ -39,12 +39,14 @@ def _bounds(arguments: argparse.Namespace) -> int:
     from intervalcert.backends.registry import DEFAULT_PREC, precision_ladder
     from intervalcert.io.bounds_file import save_bounds
     from intervalcert.io.files import check_output
+    from intervalcert.io.witness_file import witness_path
     from intervalcert.report.text import bounds_tables, print_data
 
     prec = DEFAULT_PREC if arguments.prec is None else arguments.prec
     precision_ladder(arguments.backend, prec)  # refuse a wrong name before reading a large model
     if arguments.output is not None:
-        check_output(arguments.output, arguments.model, arguments.biases)
+        for file in (arguments.output, witness_path(arguments.output)):
+            check_output(file, arguments.model, arguments.biases)
     network = _load(arguments)
     with layer_progress("bounds", len(network.layers)) as on_step:
         found = compute_bounds(
@@ -57,11 +59,11 @@ def _bounds(arguments: argparse.Namespace) -> int:
             prec=prec,
             on_step=on_step,
         )
-    if arguments.output is not None:
-        save_bounds(found, arguments.output)
+    witnesses = None if arguments.output is None else save_bounds(found, arguments.output)
     print_data(bounds_tables(found))
     if arguments.output is not None:
-        print_message(f"wrote {arguments.output}")
+        proof = "" if witnesses is None else f", and beside it what proves it, for audits: {witnesses.name}"
+        print_message(f"wrote {arguments.output}{proof}")
     return 0
 
 

@@ -59,22 +59,27 @@ FORMAT_VERSION = 6
 _DYADIC = re.compile(r"(0|[1-9][0-9]{0,1499})\*2\^(0|-?[1-9][0-9]{0,5})")
 
 
-def save_bounds(bounds: Bounds, path: str | Path) -> None:
-    """Writes the bounds file, and its witnesses beside it; each is replaced as a whole or not at all."""
+def save_bounds(bounds: Bounds, path: str | Path) -> Path | None:
+    """Writes the bounds file, and its witnesses beside it; each is replaced as a whole or not at all.
+
+    The file of witnesses is returned; None if there are none to be stored.
+    """
     path = Path(path)
     _check_sizes(bounds)
     found = bounds.witnesses
     if isinstance(found, StoredWitnesses):
         found = load_witnesses(found.folder / found.name, found.sha256)
     beside = witness_path(path)
-    check_output(path)
+    for file in (path, beside):
+        check_output(file)
     digest = None if found is None else save_witnesses(found, beside)
     stored = None if digest is None else {"name": beside.name, "sha256": digest}
     text = json.dumps({**_as_json(bounds), "witnesses": stored}, indent=1, allow_nan=False)
     if len(text) >= MAX_FILE_BYTES:
         raise InputError(f"the bounds of {bounds.classes} classes take more than a bounds file may hold")
-    with atomic_writer(path) as file:
-        file.write(text.encode() + b"\n")
+    with atomic_writer(path) as writer:
+        writer.write(text.encode() + b"\n")
+    return None if stored is None else beside
 
 
 def witnesses_of(bounds: Bounds) -> Witnesses | None:

@@ -4,6 +4,7 @@ Members, all of float64 or int64; a matrix that is symmetric or triangular is he
 
     norm{l}.direction, norm{l}.integers (exponent of the factor, steps or -1)              for each layer l
     norm{l}.factor (triangle), norm{l}.numbers (shift)                                      if there is a factor
+    norm{l}.same (another layer)                in the place of all that, for a matrix of several layers
     chain{c}.{l}.integers (exponent, exponent of the factor), chain{c}.{l}.numbers (lift, size, shift; e, slack)
     chain{c}.{l}.near, chain{c}.{l}.factor, chain{c}.{l}.above (the diagonal)               for each hidden layer l
     chain{c}.{l}.core, chain{c}.{l}.vectors (middle, spread, v, w, diagonal of after), chain{c}.{l}.g
@@ -35,7 +36,7 @@ from intervalcert.proof.witnesses import Witnesses
 __all__ = ["load_witnesses", "save_witnesses", "witness_path"]
 
 _MEMBER = re.compile(
-    r"(norm(0|[1-9]\d{0,3})\.(direction|integers|factor|numbers)"
+    r"(norm(0|[1-9]\d{0,3})\.(direction|integers|factor|numbers|same)"
     r"|chain[01]\.(0|[1-9]\d{0,3})\.(integers|numbers|near|factor|above|core|vectors|g))\.npy"
 )
 
@@ -56,8 +57,12 @@ def witness_path(path: Path) -> Path:
 def save_witnesses(witnesses: Witnesses, path: Path) -> str | None:
     """Writes them, and gives the hash of the file; None, and no file, if they have numbers that would not be read."""
     arrays: Arrays = {}
+    first: dict[int, int] = {}
     for index, norm in enumerate(witnesses.norms):
         name, steps = f"norm{index}", -1 if norm.steps is None else norm.steps
+        if first.setdefault(id(norm), index) != index:
+            arrays[f"{name}.same"] = np.array([first[id(norm)]], dtype=np.int64)
+            continue
         arrays[f"{name}.direction"] = norm.direction
         arrays[f"{name}.integers"] = np.array([norm.factor.exponent if norm.factor else 0, steps], dtype=np.int64)
         if norm.factor is not None:
@@ -99,10 +104,13 @@ def _lower(square: Floats) -> Floats:
 def load_witnesses(path: Path, sha256: str) -> Witnesses:
     """Raises: InputError unless it is the file with that hash, and complete."""
     if sha256_of(path) != sha256:
-        raise InputError(f"{path} is not the file of witnesses that the bounds name: it is damaged, or of other bounds")
+        raise InputError(
+            f"{path} is not the file of witnesses that the bounds name: it is damaged, or of other bounds. Without "
+            "it an audit searches for witnesses itself"
+        )
     arrays = read_arrays(path, lambda member: None if _MEMBER.fullmatch(member) else "no part of a witness")
     for name, array in arrays.items():
-        if array.dtype != (np.int64 if name.endswith(".integers") else np.float64):
+        if array.dtype != (np.int64 if name.endswith((".integers", ".same")) else np.float64):
             raise InputError(f"{path}: {name} holds numbers of type {array.dtype}")
         if not _is_short(array):
             raise InputError(f"{path}: {name} holds numbers of too different sizes, or not finite ones")
@@ -124,8 +132,13 @@ def _witnesses(arrays: Arrays) -> Witnesses:
     """Raises: KeyError or ValueError for what is missing, left over, or of another size."""
     known = dict(arrays)
     norms: list[NormWitness] = []
-    while f"norm{len(norms)}.direction" in known:
-        name = f"norm{len(norms)}"
+    while (name := f"norm{len(norms)}") and (f"{name}.direction" in known or f"{name}.same" in known):
+        if f"{name}.same" in known:
+            (other,) = _vector(known, f"{name}.same", 1).tolist()
+            if not 0 <= other < len(norms):
+                raise ValueError(f"{name} is the same as that of layer {other}, which does not come before it")
+            norms.append(norms[other])
+            continue
         exponent, steps = _integers(known, f"{name}.integers")
         if steps not in range(-1, MAX_ITERATIONS + 1):
             raise ValueError(f"{name} has {steps} steps")

@@ -37,13 +37,14 @@ from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import dyadic_value
 from intervalcert.proof.cholesky import Factor, eigenvalue_upper
+from intervalcert.proof.data import Witness
 from intervalcert.proof.ellipsoids import LoewnerMajorant, Sector, Step, check_majorant, check_step, point
 
 __all__ = ["ChainClaim", "ChainLink", "ChainWitness", "check_chain", "distances_squared", "slopes_over_constant"]
 
 
-@dataclass(frozen=True, eq=False)
-class ChainLink:
+@dataclass(frozen=True, eq=False, repr=False)
+class ChainLink(Witness):
     """The witness of one hidden layer; S is on the scale 2^exponent, and P' without the activation's constant.
 
     s: S from above; factor: for a bound of ||S'||; size: a number above that.

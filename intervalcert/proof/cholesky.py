@@ -16,13 +16,14 @@ from intervalcert.backends.protocol import Backend, Floats, Matrix, S
 from intervalcert.errors import UndecidedError
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import dyadic_value
+from intervalcert.proof.data import Witness
 from intervalcert.proof.norms import frobenius_upper
 
 __all__ = ["Factor", "cholesky_upper", "eigenvalue_upper"]
 
 
-@dataclass(frozen=True, eq=False)
-class Factor:
+@dataclass(frozen=True, eq=False, repr=False)
+class Factor(Witness):
     """The witness: a number c and a triangular L with c·I - G ~ L·Lᵀ for a symmetric G.
 
     c is shift·4^exponent and L triangle·2^exponent: floats, so that each is a multiple of a power of two.

@@ -55,21 +55,22 @@ import numpy as np
 from intervalcert.backends.protocol import Backend, Floats, Indices, Matrix
 from intervalcert.errors import UndecidedError
 from intervalcert.numbers.matrices import IntegerArray, RationalMatrix, exact_integers
+from intervalcert.proof.data import Witness
 from intervalcert.proof.norms import frobenius_upper
 
 __all__ = ["LoewnerMajorant", "Sector", "Step", "check_majorant", "check_step", "point"]
 
 
-@dataclass(frozen=True, eq=False)
-class Sector:
+@dataclass(frozen=True, eq=False, repr=False)
+class Sector(Witness):
     """The middle m and the spread ρ >= 0 of the difference quotients of each neuron."""
 
     middle: Floats
     spread: Floats
 
 
-@dataclass(frozen=True, eq=False)
-class Step:
+@dataclass(frozen=True, eq=False, repr=False)
+class Step(Witness):
     """The witness of one layer: v, w, G (g, of the bending neurons), R (core), P' (after), e and s (slack) of above."""
 
     sector: Sector
@@ -91,8 +92,8 @@ class Step:
         return np.flatnonzero(self.v)
 
 
-@dataclass(frozen=True, eq=False)
-class LoewnerMajorant:
+@dataclass(frozen=True, eq=False, repr=False)
+class LoewnerMajorant(Witness):
     """The witness that S <= S': near (T), above (S') and lift (l) of the first inequality."""
 
     near: Floats

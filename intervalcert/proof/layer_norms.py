@@ -13,13 +13,14 @@ from intervalcert.backends.protocol import Backend, Floats, S
 from intervalcert.errors import InconclusiveError, UndecidedError
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.proof.cholesky import Factor, cholesky_upper
+from intervalcert.proof.data import Witness
 from intervalcert.proof.norms import Iterations, norm_lower, norm_upper
 
 __all__ = ["NormClaim", "NormWitness", "check_norm"]
 
 
-@dataclass(frozen=True, eq=False)
-class NormWitness:
+@dataclass(frozen=True, eq=False, repr=False)
+class NormWitness(Witness):
     """What shows the norm of a weight matrix W.
 
     direction: a vector, one entry per column of W, near the first right singular one; it shows the lower bound.

@@ -30,14 +30,15 @@ from intervalcert.model.evaluation import Ends
 from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import dyadic_value
+from intervalcert.proof.data import Witness
 from intervalcert.proof.ellipsoids import LoewnerMajorant, Sector, Step, check_majorant, check_step, point
 from intervalcert.proof.sectors import holds_sector, is_within_reach
 
 __all__ = ["LocalChecker", "LocalClaim", "LocalLink", "LocalWitness", "bent_layers"]
 
 
-@dataclass(frozen=True, eq=False)
-class LocalLink:
+@dataclass(frozen=True, eq=False, repr=False)
+class LocalLink(Witness):
     """The witness of one hidden layer: which neurons are kept, S from above, and the step; as in `chain`.
 
     reach, sector: of all neurons; those that are not kept have an empty sector. exponent: P' is on the scale
@@ -52,8 +53,8 @@ class LocalLink:
     exponent: int
 
 
-@dataclass(frozen=True, eq=False)
-class LocalWitness:
+@dataclass(frozen=True, eq=False, repr=False)
+class LocalWitness(Witness):
     """Chains, each of which may use the reaches of the one before; the last one gives the slopes of the leads."""
 
     winner: int

@@ -118,7 +118,8 @@ def _ldexp(x: Floats, exponent: int) -> Floats:
 
 def _floats(column: RationalMatrix) -> Floats:
     near = column.near_floats()
-    return _ldexp(near.values, near.exponent)
+    with np.errstate(over="ignore", under="ignore"):  # what is beyond the floats is infinite, or nothing
+        return _ldexp(near.values, near.exponent)
 
 
 def _offset(uncertain: UncertainScale | None) -> Floats | None:

@@ -365,4 +365,4 @@ def audit(
         reference = get_backend("exact", bounds.method.prec)
     except UsageError as error:
         raise InputError(f"the bounds claim what cannot be recomputed: {error}") from None
-    return audit_bounds(bounds, _as_network(network), reference, witnesses_of(bounds), on_step, budget, on_estimate)
+    return audit_bounds(bounds, _as_network(network), reference, *witnesses_of(bounds), on_step, budget, on_estimate)

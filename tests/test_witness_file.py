@@ -4,9 +4,11 @@ import hashlib
 import io
 import itertools
 import json
+import os
 import zipfile
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ from intervalcert.bounds.results import StoredWitnesses
 from intervalcert.errors import InconclusiveError
 from intervalcert.io.array_archive import write_arrays
 from intervalcert.io.bounds_file import witnesses_of
-from intervalcert.io.witness_file import load_witnesses, save_witnesses
+from intervalcert.io.witness_file import load_witnesses, packed_witnesses
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import sqrt_upper
 from intervalcert.proof.chain import check_chain
@@ -65,9 +67,9 @@ def test_witnesses_are_read_back_as_they_were(tmp_path, between, options):
     save_bounds(bounds, tmp_path / "b.json")
     again = load_bounds(tmp_path / "b.json")
     assert isinstance(again.witnesses, StoredWitnesses)
-    assert are_same(witnesses_of(again), bounds.witnesses)
+    assert are_same(witnesses_of(again)[0], bounds.witnesses)
     report = audit(again, network)
-    assert (report.unconfirmed, report.recomputed) == ((), False)
+    assert (report.unconfirmed, report.recomputed) == ((), "")
 
 
 @pytest.mark.parametrize("scale", [2.0**-700, 2.0**600])
@@ -104,7 +106,7 @@ def test_too_much_is_not_kept(monkeypatch, tmp_path):
     assert json.loads((tmp_path / "b.json").read_text())["witnesses"] is None
     assert not (tmp_path / "b.json.witnesses.npz").exists()
     report = audit(load_bounds(tmp_path / "b.json"), network)
-    assert (report.confirmed, report.recomputed) == (True, True)
+    assert (report.confirmed, report.recomputed) == (True, "none are stored with the bounds")
 
 
 def test_a_matrix_of_several_layers_has_one_witness(tmp_path):
@@ -113,7 +115,7 @@ def test_a_matrix_of_several_layers_has_one_witness(tmp_path):
     network = Network.of([shared, shared, shared, last])
     bounds = compute_bounds(network, "float64")
     save_bounds(bounds, tmp_path / "b.json")
-    found = witnesses_of(load_bounds(tmp_path / "b.json"))
+    found, _ = witnesses_of(load_bounds(tmp_path / "b.json"))
     assert are_same(found, bounds.witnesses)
     assert len({id(witness) for witness in found.norms}) == 2
     assert len([name for name in arrays_in(tmp_path / "b.json.witnesses.npz") if name.endswith("direction")]) == 2
@@ -139,6 +141,11 @@ def stored(tmp_path):
     return network, tmp_path / "b.json", tmp_path / "b.json.witnesses.npz"
 
 
+def packed(path, arrays):
+    with path.open("wb") as file:
+        write_arrays(file, arrays, compressed=False)
+
+
 def arrays_in(path):
     with np.load(path) as found:
         return {name: found[name] for name in found.files}
@@ -146,21 +153,78 @@ def arrays_in(path):
 
 def with_arrays(path, beside, arrays):
     """The same bounds with other witnesses, whose hash they name."""
-    write_arrays(beside, arrays, compressed=False)
+    packed(beside, arrays)
     data = json.loads(path.read_text())
     data["witnesses"]["sha256"] = hashlib.sha256(beside.read_bytes()).hexdigest()
     path.write_text(json.dumps(data))
     return load_bounds(path)
 
 
-def test_another_file_is_refused(stored):
-    """Also if a single bit is another one."""
+def test_another_file_is_not_believed(stored):
+    """Also if a single bit is another one: others are searched for, and it is said why."""
     network, path, beside = stored
     data = bytearray(beside.read_bytes())
     data[len(data) // 2] ^= 1
     beside.write_bytes(data)
-    with pytest.raises(InputError, match="damaged, or of other bounds"):
-        audit(load_bounds(path), network)
+    report = audit(load_bounds(path), network)
+    assert "damaged, or of other bounds" in report.recomputed
+    assert report.confirmed
+
+
+def test_files_may_be_renamed(stored, monkeypatch):
+    """Both of them, or the bounds alone while other bounds take the old name; and a link leads to both."""
+    network, path, beside = stored
+    path.with_name("link.json").symlink_to(path)
+    (path.parent / "sub").mkdir()
+    (path.parent / "sub" / "l.json").symlink_to(path)
+    for name in ("link.json", "sub/l.json"):
+        assert audit(load_bounds(path.parent / name), network).recomputed == ""
+    other = path.with_name("one.json")
+    path.rename(other)
+    assert audit(load_bounds(other), network).recomputed == ""
+    beside.rename(path.with_name("one.json.witnesses.npz"))
+    assert audit(load_bounds(other), network).recomputed == ""
+    save_bounds(compute_bounds(drawn(9), "float64"), path)
+    assert audit(load_bounds(other), network).recomputed == ""
+    monkeypatch.chdir(path.parent)
+    found = load_bounds("one.json")
+    monkeypatch.chdir("/")
+    assert audit(found, network).recomputed == "", "a relative name is that of the folder then"
+
+
+def test_bounds_without_their_witnesses_can_be_saved(stored):
+    _, path, beside = stored
+    for spoil in (lambda: beside.write_bytes(b"nonsense"), beside.unlink):
+        spoil()
+        assert save_bounds(load_bounds(path), path.with_name("again.json")) is None
+        assert load_bounds(path.with_name("again.json")).witnesses is None
+
+
+def test_an_interrupt_leaves_the_old_pair(stored, monkeypatch):
+    """Whatever fails while they are written, both are those of before."""
+    _, path, beside = stored
+    before, right = (path.read_bytes(), beside.read_bytes()), os.replace
+    for name in (path.name, beside.name):
+
+        def failing(source, target, name=name):
+            if Path(target).name == name:
+                raise KeyboardInterrupt
+            right(source, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("intervalcert.io.files.os.replace", failing)
+            with pytest.raises(KeyboardInterrupt):
+                save_bounds(compute_bounds(drawn(9), "float64"), path)
+        assert path.read_bytes() == before[0]
+        assert name == path.name or beside.read_bytes() == before[1]
+        assert {file.name for file in path.parent.iterdir()} == {path.name, beside.name}
+        beside.write_bytes(before[1])
+
+
+def test_the_witnesses_of_bounds_are_no_bounds(stored):
+    _, _, beside = stored
+    with pytest.raises(InputError, match=r"witnesses of a bounds file: give that, b\.json"):
+        load_bounds(beside)
 
 
 def test_certify_does_not_read_it(stored):
@@ -274,14 +338,14 @@ def test_what_a_shaken_witness_proves_is_true(tmp_path_factory, random, seed):
     network = drawn(seed, (3, 5, 4, 3))
     bounds = compute_bounds(network, "float64", method="cholesky")
     path = tmp_path_factory.mktemp("shaken") / "w.npz"
-    save_witnesses(bounds.witnesses, path)
+    path.write_bytes(packed_witnesses(bounds.witnesses))
     arrays = arrays_in(path)
     for _ in range(random.choice([1, 1, 2, 5])):
         name = random.choice([name for name in arrays if not name.endswith("integers")])
         arrays[name] = shaken(arrays[name], random)
-    write_arrays(path, arrays, compressed=False)
+    packed(path, arrays)
     try:
-        witnesses = load_witnesses(path, hashlib.sha256(path.read_bytes()).hexdigest())
+        witnesses = load_witnesses(path)
     except InputError:
         return
     for layer, witness in zip(network.layers, witnesses.norms, strict=True):

@@ -52,10 +52,13 @@ class AuditedClaim:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """recomputed: there were no witnesses to be checked, so that others were searched for."""
+    """What exact arithmetic says of every claim of some bounds.
+
+    recomputed: why other witnesses were searched for; empty if those of the bounds were checked.
+    """
 
     claims: tuple[AuditedClaim, ...]
-    recomputed: bool = False
+    recomputed: str = ""
 
     def __repr__(self) -> str:
         return f"<AuditReport: {len(self.claims) - len(self.unconfirmed)} of {len(self.claims)} claims confirmed>"
@@ -122,11 +125,14 @@ def audit_bounds(
     network: Network,
     reference: Backend[Any],
     witnesses: Witnesses | None = None,
+    missing: str = "",
     on_step: Callable[[int], None] = lambda _: None,
     budget: float | None = None,
     on_estimate: Callable[[float], None] = lambda _: None,
 ) -> AuditReport:
     """Checks the witnesses of every bound on the reference backend; without any, others are searched for.
+
+    missing: why there are none.
 
     Raises: InputError if the bounds are of another model, or if that is estimated to take more seconds than `budget`;
     by default `LEAST_BUDGET`, or twice what default bounds of the model take if that is more.
@@ -137,8 +143,10 @@ def audit_bounds(
     """
     check_same_model(bounds, network)
     most = max(LEAST_BUDGET, 2 * usual_seconds(network)) if budget is None else budget
-    recomputed = witnesses is None
-    if witnesses is None:
+    if witnesses is not None:
+        missing = ""
+    else:
+        missing = missing or "none are stored with the bounds"
         _check_budget(bounds, tuning_seconds(network, bounds.method.tuning_rounds), most)
         witnesses = _searched(bounds, network)
     seconds = exact_seconds(network, witnesses, bounds.method.prec)
@@ -155,7 +163,7 @@ def audit_bounds(
         claims.append(AuditedClaim(f"layer {index}, lower", said.lower, lower, confirmed))
     claims += _sigma_claims(bounds.margins, margins)
     claims += _margin_claims(bounds.margins, margins)
-    return AuditReport(tuple(claims), recomputed)
+    return AuditReport(tuple(claims), missing)
 
 
 def _check_budget(bounds: Bounds, seconds: float, most: float) -> None:

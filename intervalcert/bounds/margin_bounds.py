@@ -50,8 +50,8 @@ MARGIN_METHODS: tuple[MarginMethod, ...] = get_args(MarginMethod)
 
 MAX_ROUNDS = 1000
 
-MAX_WITNESS_BYTES = 2**26
-"""Witnesses that take more are not kept: 64 MiB hold those of ten layers of 384 neurons."""
+MAX_WITNESS_BYTES = 2**28
+"""Witnesses that take more are not kept: 256 MiB hold those of five layers of a thousand neurons."""
 
 NO_CHAIN = "chain: floats find none that is proved (a layer of zeros, or sizes beyond them): the product stands"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from intervalcert.bounds.margin_bounds import MarginMethod, Margins, NetworkBounds
 from intervalcert.bounds.norm_bounds import LayerBound
+from intervalcert.errors import shortened
 from intervalcert.model.network import EpsSpace, Network, Source
 from intervalcert.model.single import Single
 from intervalcert.proof.witnesses import Witnesses
@@ -38,11 +39,13 @@ class Method:
 
 @dataclass(frozen=True)
 class StoredWitnesses:
-    """Witnesses in a file: its name, beside the bounds file in that folder, and the hash of its bytes."""
+    """Witnesses in a file: where it may be, and the hash of its bytes."""
 
-    folder: Path
-    name: str
+    places: tuple[Path, ...]
     sha256: str
+
+    def __repr__(self) -> str:
+        return f"<StoredWitnesses {shortened(self.places[0].name, 100)}>"
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class Bounds:
     witnesses: Witnesses | StoredWitnesses | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
-        names = ", ".join(source.name[:60] for source in self.sources[:2])
+        names = ", ".join(shortened(source.name, 60) for source in self.sources[:2])
         outputs = f"{self.classes} classes"
         if self.single is not None and self.single.threshold is None:
             outputs = "regression"

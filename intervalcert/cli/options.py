@@ -83,7 +83,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="Gram steps per layer, or auto (default): until a step gains less than 1e-5 of the bound",
     )
-    bounds.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the bounds file (JSON)")
+    bounds.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="write the bounds file (JSON), and beside it FILE.witnesses.npz, which proves it",
+    )
     bounds.set_defaults(command="bounds")
 
     certify = commands.add_parser(

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from intervalcert.errors import InputError
-from intervalcert.io.files import atomic_writer, check_growth, size_of
+from intervalcert.io.files import check_growth, size_of
 from intervalcert.io.models.archives import open_archive
 from intervalcert.io.models.numpy_files import ArrayHeader, array_header, check_size
 
@@ -27,10 +27,10 @@ _LEAST_BYTES = (4, 32)
 """As how many a number counts at least, and one that is a text, however few it takes in the file: it will take more."""
 
 
-def write_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]], *, compressed: bool) -> None:
-    """Writes them under their names; an existing file is replaced as a whole or not at all."""
+def write_arrays(file: IO[bytes], arrays: Mapping[str, npt.NDArray[Any]], *, compressed: bool) -> None:
+    """Writes them under their names."""
     compression = zipfile.ZIP_DEFLATED if compressed else zipfile.ZIP_STORED
-    with atomic_writer(path) as file, zipfile.ZipFile(file, "w", compression) as archive:
+    with zipfile.ZipFile(file, "w", compression) as archive:
         for name, array in arrays.items():
             made = io.BytesIO()
             np.lib.format.write_array(made, array, version=(1, 0), allow_pickle=False)

@@ -34,9 +34,10 @@ from intervalcert.io.files import (
     open_input,
     parse_json,
     read_text,
+    sha256_of,
     unpacked,
 )
-from intervalcert.io.witness_file import load_witnesses, save_witnesses, witness_path
+from intervalcert.io.witness_file import WITNESS_ENDING, load_witnesses, packed_witnesses, witness_path
 from intervalcert.model.activations import activation
 from intervalcert.model.network import EPS_SPACES, Source
 from intervalcert.model.single import Single
@@ -60,38 +61,48 @@ _DYADIC = re.compile(r"(0|[1-9][0-9]{0,1499})\*2\^(0|-?[1-9][0-9]{0,5})")
 
 
 def save_bounds(bounds: Bounds, path: str | Path) -> Path | None:
-    """Writes the bounds file, and its witnesses beside it; each is replaced as a whole or not at all.
+    """Writes the bounds file, and its witnesses beside it; each is replaced as a whole or not at all, one at once after
+    the other.
 
     The file of witnesses is returned; None if there are none to be stored.
     """
     path = Path(path)
     _check_sizes(bounds)
-    found = bounds.witnesses
-    if isinstance(found, StoredWitnesses):
-        found = load_witnesses(found.folder / found.name, found.sha256)
+    witnesses, _ = witnesses_of(bounds)
+    packed = None if witnesses is None else packed_witnesses(witnesses)
     beside = witness_path(path)
-    for file in (path, beside):
-        check_output(file)
-    digest = None if found is None else save_witnesses(found, beside)
-    stored = None if digest is None else {"name": beside.name, "sha256": digest}
+    check_output(path)
+    stored = None
+    if packed is not None:
+        check_output(beside)
+        stored = {"name": beside.name, "sha256": hashlib.sha256(packed).hexdigest()}
     text = json.dumps({**_as_json(bounds), "witnesses": stored}, indent=1, allow_nan=False)
     if len(text) >= MAX_FILE_BYTES:
         raise InputError(f"the bounds of {bounds.classes} classes take more than a bounds file may hold")
-    with atomic_writer(path) as writer:
-        writer.write(text.encode() + b"\n")
-    return None if stored is None else beside
+    with atomic_writer(path) as file:
+        file.write(text.encode() + b"\n")
+        if packed is not None:
+            with atomic_writer(beside) as other:
+                other.write(packed)
+    return None if packed is None else beside
 
 
-def witnesses_of(bounds: Bounds) -> Witnesses | None:
-    """Those that bounds carry, or that are stored beside their file; None if there are none.
+def witnesses_of(bounds: Bounds) -> tuple[Witnesses | None, str]:
+    """Those that bounds carry, or that are stored beside their file; or None, and why there are none.
 
-    Raises: InputError if the file beside it is another one.
+    A file of another name, or of other bounds, is none of theirs: the hash decides.
+    Raises: InputError if the file is theirs, and not complete.
     """
     found = bounds.witnesses
     if not isinstance(found, StoredWitnesses):
-        return found
-    path = found.folder / found.name
-    return load_witnesses(path, found.sha256) if path.exists() else None
+        return found, "" if found is not None else "none are stored with the bounds"
+    there = [path for path in found.places if is_plain(path)]
+    for path in there:
+        if sha256_of(path) == found.sha256:
+            return load_witnesses(path), ""
+    if there:
+        return None, f"{there[0]} is not the file that the bounds name: it is damaged, or of other bounds"
+    return None, f"{found.places[0]} is not there"
 
 
 def _check_sizes(bounds: Bounds) -> None:
@@ -193,6 +204,8 @@ def _refuse_another_kind(path: Path) -> None:
         return
     with open_input(path) as file:
         start = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
+    if path.name.endswith(WITNESS_ENDING):
+        raise InputError(f"{path} holds the witnesses of a bounds file: give that, {path.name[: -len(WITNESS_ENDING)]}")
     if start and not start.startswith(b"{"):
         raise InputError(
             f"{path} is not a bounds file. If it is a model, compute its bounds first: intervalcert bounds {path} -o "
@@ -402,7 +415,9 @@ def _stored(value: Any, path: Path) -> StoredWitnesses | None:
     name = _typed(value["name"], str, "witnesses")
     if name != Path(name).name or not name.isprintable() or len(name) > 255 or name in {"", ".", ".."}:
         raise InputError(f"witnesses: {shortened(name)!r} is not the name of a file beside this one")
-    return StoredWitnesses(path.parent, name, _hash(value["sha256"], "witnesses"))
+    folder, resolved = path.absolute(), path.resolve()  # a link may be elsewhere than what it leads to
+    places = (folder.with_name(name), witness_path(folder), resolved.with_name(name), witness_path(resolved))
+    return StoredWitnesses(tuple(dict.fromkeys(places)), _hash(value["sha256"], "witnesses"))
 
 
 def _bound(exact: Any, decimal: Any, people: Callable[[Fraction], str], where: str) -> Fraction:

@@ -15,6 +15,7 @@ What is read is only a guess: `proof` checks it. But numbers of very different s
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,6 @@ import numpy as np
 from intervalcert.backends.protocol import Floats
 from intervalcert.errors import InputError
 from intervalcert.io.array_archive import Arrays, read_arrays, write_arrays
-from intervalcert.io.files import sha256_of
 from intervalcert.numbers.parsing import MAX_BINARY_EXPONENT
 from intervalcert.proof.chain import ChainLink, ChainWitness
 from intervalcert.proof.cholesky import Factor
@@ -33,7 +33,7 @@ from intervalcert.proof.layer_norms import NormWitness
 from intervalcert.proof.norms import MAX_ITERATIONS
 from intervalcert.proof.witnesses import Witnesses
 
-__all__ = ["load_witnesses", "save_witnesses", "witness_path"]
+__all__ = ["WITNESS_ENDING", "load_witnesses", "packed_witnesses", "witness_path"]
 
 _MEMBER = re.compile(
     r"(norm(0|[1-9]\d{0,3})\.(direction|integers|factor|numbers|same)"
@@ -46,16 +46,19 @@ _MOST_APART = 2.0**200
 _VECTORS = 5
 
 
+WITNESS_ENDING = ".witnesses.npz"
+
+
 def witness_path(path: Path) -> Path:
-    """Where the witnesses of a bounds file are."""
-    return path.with_name(f"{path.name}.witnesses.npz")
+    """Where the witnesses of a bounds file are written."""
+    return path.with_name(f"{path.name}{WITNESS_ENDING}")
 
 
 # -- writing ---------------------------------------------------------------------------------------------------------
 
 
-def save_witnesses(witnesses: Witnesses, path: Path) -> str | None:
-    """Writes them, and gives the hash of the file; None, and no file, if they have numbers that would not be read."""
+def packed_witnesses(witnesses: Witnesses) -> bytes | None:
+    """The bytes of their file; None if they have numbers that would not be read."""
     arrays: Arrays = {}
     first: dict[int, int] = {}
     for index, norm in enumerate(witnesses.norms):
@@ -73,8 +76,9 @@ def save_witnesses(witnesses: Witnesses, path: Path) -> str | None:
             arrays.update((f"chain{which}.{index}.{name}", array) for name, array in _link_arrays(link))
     if not all(map(_is_short, arrays.values())):
         return None
-    write_arrays(path, arrays, compressed=False)
-    return sha256_of(path)
+    made = io.BytesIO()
+    write_arrays(made, arrays, compressed=False)
+    return made.getvalue()
 
 
 def _link_arrays(link: ChainLink) -> Iterator[tuple[str, Floats]]:
@@ -101,13 +105,8 @@ def _lower(square: Floats) -> Floats:
 # -- reading ---------------------------------------------------------------------------------------------------------
 
 
-def load_witnesses(path: Path, sha256: str) -> Witnesses:
-    """Raises: InputError unless it is the file with that hash, and complete."""
-    if sha256_of(path) != sha256:
-        raise InputError(
-            f"{path} is not the file of witnesses that the bounds name: it is damaged, or of other bounds. Without "
-            "it an audit searches for witnesses itself"
-        )
+def load_witnesses(path: Path) -> Witnesses:
+    """Raises: InputError unless it is a complete file of witnesses."""
     arrays = read_arrays(path, lambda member: None if _MEMBER.fullmatch(member) else "no part of a witness")
     for name, array in arrays.items():
         if array.dtype != (np.int64 if name.endswith((".integers", ".same")) else np.float64):

@@ -279,8 +279,7 @@ def audit_table(report: AuditReport, eps_space: str) -> Group:
     counted = f"{confirmed} of {len(report.claims)} claims confirmed by exact arithmetic, {distance_text(eps_space)}"
     parts: list[RenderableType] = [Text(counted)]
     if report.recomputed:
-        text = "No witnesses are stored beside the bounds file, so others were searched for: on another machine"
-        parts.append(Text(f"{text}\ntheir last digits differ, and with them what they confirm"))
+        parts.append(Text(f"Without the witnesses of the bounds, by others that were found here: {report.recomputed}"))
     if report.unconfirmed:
         table = Table(title="Not confirmed", title_justify="left")
         for name in ("claim", "claimed", "exact"):

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from intervalcert.errors import InputError, error_context
 from intervalcert.io.array_archive import Arrays, read_arrays, write_arrays
+from intervalcert.io.files import atomic_writer
 from intervalcert.io.models.interface import Hints, Reading
 from intervalcert.io.models.numpy_files import MAX_TEXT
 from intervalcert.io.models.tensors import FREE_NUMBERS, Budget, Tensor
@@ -221,7 +222,8 @@ def write_network(network: Network, path: Path) -> None:
         arrays["single"] = np.array([network.single.text.encode()])
     # Large ones are not compressed: a compressed file is not believed to hold too many numbers.
     large = sum(array.size for array in arrays.values()) > FREE_NUMBERS
-    write_arrays(path, arrays, compressed=not large)
+    with atomic_writer(path) as file:
+        write_arrays(file, arrays, compressed=not large)
 
 
 def _array(data: RationalMatrix, what: str) -> npt.NDArray[Any]:

@@ -228,7 +228,7 @@ def certify_inputs(
 
 
 def verification_job(network: Network, bounds: Bounds | None, local_rounds: int | None, deployed: str = "real") -> Job:
-    """What `points` needs to know; bounds are computed if there are none.
+    """What a `PointVerifier` needs to know; bounds are computed if there are none.
 
     Raises: InputError if the bounds are of another model, or of weights that are rounded when deployed; for regression.
     """

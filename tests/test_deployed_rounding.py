@@ -28,7 +28,7 @@ from intervalcert.numbers.rounding import float_enclosure, round_down, sqrt_lowe
 from intervalcert.verify import deployed as module
 from intervalcert.verify.deployed import Deployment, Deviation, Extent, _Constants
 
-RUNGS = precision_ladder("float64")
+LADDER = precision_ladder("float64")
 ZERO, ONE = Fraction(0), Fraction(1)
 
 
@@ -129,8 +129,8 @@ def test_constants_are_at_least_the_exact_ones(name):
         weights = form.rounded(RationalMatrix.from_floats(numbers.reshape(rows, inputs)), "w")
         bias = None if seed % 3 == 0 else form.rounded(RationalMatrix.from_floats(-numbers[:rows, None]), "b")
         layer = Layer(weights, bias, None if kind is None else activation(kind))
-        norm = layer_bound(weights, RUNGS, Plan("auto")).upper
-        made = _Constants.of(layer, norm, form, RUNGS)
+        norm = layer_bound(weights, LADDER, Plan("auto")).upper
+        made = _Constants.of(layer, norm, form, LADDER)
         exact = [[abs(weights[i, j]) for j in range(inputs)] for i in range(rows)]
         assert [exactly(row) for row in made.magnitudes] == exact
         assert exactly(made.bias) == [ZERO if bias is None else abs(bias[i, 0]) for i in range(rows)]
@@ -139,7 +139,7 @@ def test_constants_are_at_least_the_exact_ones(name):
         )
         assert Fraction(made.norm) >= norm
         assert rows == 35 or at_least_the_norm(Fraction(made.absolute), exact)
-        assert Fraction(made.absolute) >= layer_bound(RationalMatrix.from_fractions(exact), RUNGS, Plan("auto")).upper
+        assert Fraction(made.absolute) >= layer_bound(RationalMatrix.from_fractions(exact), LADDER, Plan("auto")).upper
         kappa = (1 + form.unit) ** (inputs + 1) - 1
         assert kappa <= Fraction(made.kappa) <= kappa * (1 + Fraction(1, 2**50))
         underflow = inputs * form.tiny / 2 * (1 + kappa)
@@ -391,8 +391,8 @@ def test_sizes_at_points_and_in_balls_are_at_least_the_exact_ones():
     for seed in range(40):
         random = Random(seed)
         model = network(random, random.choice([1, 2, 3]))
-        norms = [layer_bound(layer.weights, RUNGS, Plan("auto")).upper for layer in model.layers]
-        made = Deployment(model, norms, (), get_format("float64"), RUNGS)
+        norms = [layer_bound(layer.weights, LADDER, Plan("auto")).upper for layer in model.layers]
+        made = Deployment(model, norms, (), get_format("float64"), LADDER)
         x = [random.choice([-1, 1]) * magnitude(random, -3, 1) for _ in range(3)]
         last = model.layers[-1].weights
         for i, j in pairs(range(last.shape[0]), repeat=2):
@@ -459,7 +459,7 @@ def test_a_long_sum_is_enlarged_by_its_length():
     model = Network.from_arrays([weights[:, :1]])
     made = object.__new__(Deployment)
     made.network = SEVERAL
-    whole = _Constants.of(model.layers[0], ONE, get_format("float64"), RUNGS)
+    whole = _Constants.of(model.layers[0], ONE, get_format("float64"), LADDER)
     apart = np.repeat(weights, 2, axis=1)[:, ::2]
     made._layers, made.network = [replace(whole, magnitudes=apart)], model
     ones = np.ones((inputs, 1))
@@ -473,4 +473,4 @@ def test_floats_that_cannot_be_trusted_are_not(check, monkeypatch):
     monkeypatch.setattr(module, check, lambda: "broken")
     model = network(Random(0), 1)
     with pytest.raises(SoundnessError, match="broken"):
-        Deployment(model, [ONE], (), get_format("float64"), RUNGS)
+        Deployment(model, [ONE], (), get_format("float64"), LADDER)

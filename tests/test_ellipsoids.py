@@ -56,10 +56,10 @@ def guessed(seed, side=4, rank=4, mixed=True, part=None):
     s, sector = drawn_s(rng, side, rank), drawn_sector(rng, side, mixed)
     if not s.any():
         s = np.eye(side) * 2.0**-20
-    lifted = guess_majorant(s)
-    top = float(np.linalg.eigvalsh(lifted.above)[-1])
+    majorant = guess_majorant(s)
+    top = float(np.linalg.eigvalsh(majorant.above)[-1])
     relative = sector.spread / (np.abs(sector.middle) + sector.spread + 1e-9) if part is None else np.full(side, part)
-    return s, lifted, guess_step(lifted.above, sector, np.sqrt(np.clip(relative, 0.01, 0.98) / top)).step
+    return s, majorant, guess_step(majorant.above, sector, np.sqrt(np.clip(relative, 0.01, 0.98) / top)).step
 
 
 # -- the truth, in rationals -------------------------------------------------------------------------------------------
@@ -90,8 +90,8 @@ def escapes(step, s, random, count=25):
 @settings(max_examples=60)
 @given(seed=seeds(), side=st.integers(4, 6), rank=st.integers(0, 6), mixed=st.booleans())
 def test_a_proved_step_holds_all_that_it_must(seed, side, rank, mixed):
-    s, lifted, step = guessed(seed, side, rank, mixed)
-    check_step(step, check_majorant(point(s, EXACT), lifted, EXACT), EXACT)
+    s, majorant, step = guessed(seed, side, rank, mixed)
+    check_step(step, check_majorant(point(s, EXACT), majorant, EXACT), EXACT)
     assert escapes(step, s, Random(seed)) == []
 
 
@@ -100,9 +100,9 @@ def test_a_step_of_few_neurons_is_proved(side):
     """Its guesses are as good as those of many, and so is the proof."""
     unproved = []
     for seed in range(30):
-        s, lifted, step = guessed(seed, side, side, mixed=False, part=0.5)
+        s, majorant, step = guessed(seed, side, side, mixed=False, part=0.5)
         try:
-            check_step(step, check_majorant(point(s, EXACT), lifted, EXACT), EXACT)
+            check_step(step, check_majorant(point(s, EXACT), majorant, EXACT), EXACT)
         except UndecidedError:
             unproved.append(seed)
             continue
@@ -115,10 +115,10 @@ def test_a_step_of_few_neurons_is_proved(side):
 def test_the_step_holds_whatever_v_is(seed):
     """Not only the closed form: any part of what keeps K positive definite, another for each neuron."""
     rng = np.random.default_rng(seed)
-    s, lifted, step = guessed(seed, part=0.9)
+    s, majorant, step = guessed(seed, part=0.9)
     v = np.where(step.v > 0, step.v, 0.5) * rng.uniform(0.05, 1, step.side)
-    other = guess_step(lifted.above, step.sector, v).step
-    check_step(other, check_majorant(point(s, EXACT), lifted, EXACT), EXACT)
+    other = guess_step(majorant.above, step.sector, v).step
+    check_step(other, check_majorant(point(s, EXACT), majorant, EXACT), EXACT)
     assert escapes(other, s, Random(seed)) == []
 
 
@@ -132,9 +132,9 @@ def test_a_smaller_ellipsoid_is_convicted():
 
 
 def test_a_sector_that_is_narrower_than_the_activation_is_convicted():
-    s, lifted, _ = guessed(3, mixed=False, part=0.5)
+    s, majorant, _ = guessed(3, mixed=False, part=0.5)
     sector = Sector(np.full(4, 0.5), np.full(4, 0.5))
-    narrow = guess_step(lifted.above, Sector(sector.middle, sector.spread / 16), np.full(4, 0.05)).step
+    narrow = guess_step(majorant.above, Sector(sector.middle, sector.spread / 16), np.full(4, 0.05)).step
     assert escapes(replace(narrow, sector=sector), s, Random(3), 60)
 
 
@@ -144,11 +144,11 @@ def test_the_closed_form_is_never_worse_than_the_product(seed, sector):
     """||P'|| <= (|m| + ρ)²·||S||, up to the room that guesses leave."""
     rng = np.random.default_rng(seed)
     s = drawn_s(rng, 4, 4) + np.eye(4) / 8
-    lifted = guess_majorant(s)
-    top = float(np.linalg.eigvalsh(lifted.above)[-1]) * (1 + 2.0**-40)
+    majorant = guess_majorant(s)
+    top = float(np.linalg.eigvalsh(majorant.above)[-1]) * (1 + 2.0**-40)
     middle, spread = (sector[0] + sector[1]) / 2, (sector[1] - sector[0]) / 2
     v = np.sqrt(spread / (abs(middle) + spread) / top) if spread else 0.0
-    step = guess_step(lifted.above, Sector(np.full(4, middle), np.full(4, spread)), np.full(4, v)).step
+    step = guess_step(majorant.above, Sector(np.full(4, middle), np.full(4, spread)), np.full(4, v)).step
     most = (abs(middle) + spread) ** 2 * top * (1 + 2.0**-20)  # v has 20 bits
     room = minus(rational(np.eye(4) * most), rational(step.after))
     assert is_positive_semidefinite(room)
@@ -161,24 +161,24 @@ def test_the_closed_form_is_never_worse_than_the_product(seed, sector):
 @given(seed=seeds(), scale=st.sampled_from([0, -60, 60]))
 def test_what_an_interval_proves_is_proved_exactly(seed, scale):
     """No number system proves what exact rationals do not, wrong by a hair or right."""
-    s, lifted, step = guessed(seed)
+    s, majorant, step = guessed(seed)
     s = np.ldexp(s, scale)
-    lifted = LoewnerMajorant(
-        np.ldexp(lifted.near, scale), np.ldexp(lifted.above, scale), float(np.ldexp(lifted.lift, scale))
+    majorant = LoewnerMajorant(
+        np.ldexp(majorant.near, scale), np.ldexp(majorant.above, scale), float(np.ldexp(majorant.lift, scale))
     )
     close = [replace(step, after=step.after - np.eye(4) * np.ldexp(step.slack, -k)) for k in (0, 3, 20)]
     close += [replace(step, slack=step.slack * x, e=step.e * y) for x, y in ((0.3, 1), (1, 0.3), (0.01, 0.01))]
     for name in backend_names():
         for tried in (step, *close) if scale == 0 else (None,):
-            if not _proves(s, lifted, tried, get_backend(name)):
+            if not _proves(s, majorant, tried, get_backend(name)):
                 continue
-            assert _proves(s, lifted, tried, EXACT), name
-        assert _proves(s, lifted, None, get_backend(name)), name
+            assert _proves(s, majorant, tried, EXACT), name
+        assert _proves(s, majorant, None, get_backend(name)), name
 
 
-def _proves(s, lifted, step, backend):
+def _proves(s, majorant, step, backend):
     try:
-        above = check_majorant(point(s, backend), lifted, backend)
+        above = check_majorant(point(s, backend), majorant, backend)
         if step is not None:
             check_step(step, above, backend)
     except UndecidedError:
@@ -251,9 +251,9 @@ WRONG_STEPS = {
 
 @pytest.fixture(scope="module")
 def good():
-    s, lifted, step = guessed(7, mixed=False)
+    s, majorant, step = guessed(7, mixed=False)
     assert (step.sector.spread > 0).all()
-    return s, lifted, guess_step(lifted.above, Sector(np.full(4, 0.5), np.full(4, 0.5)), np.full(4, step.v[0])).step
+    return s, majorant, guess_step(majorant.above, Sector(np.full(4, 0.5), np.full(4, 0.5)), np.full(4, step.v[0])).step
 
 
 def test_the_good_guess_is_proved(good, backend_name):
@@ -263,14 +263,14 @@ def test_the_good_guess_is_proved(good, backend_name):
 
 @pytest.mark.parametrize("wrong", WRONG_STEPS)
 def test_a_wrong_step_is_not_proved(good, backend_name, wrong):
-    s, lifted, step = good
-    assert not _proves(s, lifted, WRONG_STEPS[wrong](step), get_backend(backend_name))
+    s, majorant, step = good
+    assert not _proves(s, majorant, WRONG_STEPS[wrong](step), get_backend(backend_name))
 
 
 @pytest.mark.parametrize("number", [NAN, INF, -INF])
 @pytest.mark.parametrize("what", ["v", "w", "g", "core", "after", "e", "slack", "middle", "spread"])
 def test_what_is_no_number_proves_nothing(good, backend_name, what, number):
-    s, lifted, step = good
+    s, majorant, step = good
     backend = get_backend(backend_name)
     if what in ("middle", "spread"):
         broken = touched(getattr(step.sector, what), 1, lambda _: number)
@@ -280,12 +280,12 @@ def test_what_is_no_number_proves_nothing(good, backend_name, what, number):
     else:
         place = (1,) * getattr(step, what).ndim
         step = replace(step, **{what: touched(getattr(step, what), place, lambda _: number)})
-    above = check_majorant(point(s, backend), lifted, backend)
+    above = check_majorant(point(s, backend), majorant, backend)
     with pytest.raises(NOTHING_PROVED):
         check_step(step, above, backend)
 
 
-WRONG_LIFTS = {
+WRONG_MAJORANTS = {
     "T and S' of one neuron": lambda x: replace(x, near=x.near[:1, :1], above=x.above[:1, :1]),
     "a lift that is no number": lambda x: replace(x, lift=INF),
     "S' as small as T": lambda x: replace(x, above=x.near),
@@ -304,30 +304,30 @@ WRONG_LIFTS = {
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG_LIFTS)
+@pytest.mark.parametrize("wrong", WRONG_MAJORANTS)
 def test_a_wrong_bound_from_above_is_not_proved(good, backend_name, wrong):
-    s, lifted, _ = good
+    s, majorant, _ = good
     backend = get_backend(backend_name)
     with pytest.raises(UndecidedError):
-        check_majorant(point(s + 2.0**-50 * np.eye(4), backend), WRONG_LIFTS[wrong](lifted), backend)
+        check_majorant(point(s + 2.0**-50 * np.eye(4), backend), WRONG_MAJORANTS[wrong](majorant), backend)
 
 
 @pytest.mark.parametrize("number", [NAN, INF, -INF])
 @pytest.mark.parametrize("what", ["near", "above", "lift"])
 def test_a_bound_that_is_no_number_is_not_proved(good, backend_name, what, number):
-    s, lifted, _ = good
+    s, majorant, _ = good
     backend = get_backend(backend_name)
-    broken = number if what == "lift" else touched(getattr(lifted, what), (1, 1), lambda _: number)
+    broken = number if what == "lift" else touched(getattr(majorant, what), (1, 1), lambda _: number)
     with pytest.raises(NOTHING_PROVED):
-        check_majorant(point(s, backend), replace(lifted, **{what: broken}), backend)
+        check_majorant(point(s, backend), replace(majorant, **{what: broken}), backend)
 
 
 def test_what_is_below_is_a_larger_matrix():
     """S' - S is positive semidefinite, exactly."""
     for seed in range(10):
-        s, lifted, _ = guessed(seed)
-        check_majorant(point(s, EXACT), lifted, EXACT)
-        assert is_positive_semidefinite(minus(rational(lifted.above), rational(s)))
+        s, majorant, _ = guessed(seed)
+        check_majorant(point(s, EXACT), majorant, EXACT)
+        assert is_positive_semidefinite(minus(rational(majorant.above), rational(s)))
 
 
 def test_what_covers_a_sector_is_not_negative():

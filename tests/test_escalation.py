@@ -9,7 +9,7 @@ from intervalcert.backends.registry import backend_names, get_backend, ladder_na
 from intervalcert.errors import InputError, SoundnessError, UnboundedError, UndecidedError, UsageError
 
 FIRST, SECOND, LAST = get_backend("arb", 32), get_backend("arb", 32).refined(), get_backend("exact", 32)
-RUNGS = (FIRST, SECOND, LAST)
+LADDER = (FIRST, SECOND, LAST)
 
 
 def answering(answers):
@@ -18,7 +18,7 @@ def answering(answers):
 
     def compute(backend):
         asked.append(backend)
-        answer = answers[RUNGS.index(backend)]
+        answer = answers[LADDER.index(backend)]
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -28,7 +28,7 @@ def answering(answers):
 
 def test_the_first_answer_counts():
     compute, asked = answering(["first", "second", "last"])
-    settled = escalate(RUNGS, compute)
+    settled = escalate(LADDER, compute)
     assert (settled.value, settled.backend, settled.skipped_because) == ("first", FIRST, ())
     assert asked == [FIRST]
 
@@ -36,7 +36,7 @@ def test_the_first_answer_counts():
 @pytest.mark.parametrize("error", [UndecidedError("too close"), UnboundedError("around zero")], ids=repr)
 def test_an_inconclusive_rung_is_passed_over_and_named(error):
     compute, asked = answering([error, "second", "last"])
-    settled = escalate(RUNGS, compute)
+    settled = escalate(LADDER, compute)
     assert (settled.value, settled.backend) == ("second", SECOND)
     assert settled.skipped_because == (f"arb, 64 bits: {error}",)
     assert asked == [FIRST, SECOND]
@@ -44,7 +44,7 @@ def test_an_inconclusive_rung_is_passed_over_and_named(error):
 
 def test_an_answer_of_no_use_is_passed_over_and_named():
     compute, _ = answering(["wide", UndecidedError("too close"), "exactly"])
-    settled = escalate(RUNGS, compute, is_useful=lambda answer: answer != "wide")
+    settled = escalate(LADDER, compute, is_useful=lambda answer: answer != "wide")
     assert (settled.value, settled.backend) == ("exactly", LAST)
     assert len(settled.skipped_because) == 2
     assert settled.skipped_because[0].startswith("arb, 64 bits: ")
@@ -55,14 +55,14 @@ def test_an_answer_of_no_use_is_passed_over_and_named():
 def test_the_last_answer_counts_even_if_it_is_of_no_use():
     """It is sound all the same, and there is nobody left to ask."""
     compute, _ = answering(["wide", "wide", "last"])
-    settled = escalate(RUNGS, compute, is_useful=lambda _: False)
+    settled = escalate(LADDER, compute, is_useful=lambda _: False)
     assert (settled.value, settled.backend, len(settled.skipped_because)) == ("last", LAST, 2)
 
 
 def test_the_error_of_the_last_rung_is_raised():
     compute, _ = answering([UndecidedError("a"), UndecidedError("b"), UnboundedError("c")])
     with pytest.raises(UnboundedError, match="c"):
-        escalate(RUNGS, compute)
+        escalate(LADDER, compute)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_other_errors_are_not_swallowed(error):
     """A failed self-check or a mistake in the code is no reason to try another precision."""
     compute, asked = answering([error, "second", "last"])
     with pytest.raises(type(error)):
-        escalate(RUNGS, compute)
+        escalate(LADDER, compute)
     assert asked == [FIRST]
 
 
@@ -107,18 +107,18 @@ def test_an_undecided_branch_goes_on_to_the_rung_that_decides(backend_name):
     ],
 )
 def test_sharpness_is_relative(lower, upper, sharp):
-    class Ends:
+    class FloatBounds:
         def lower(self):
             return lower
 
         def upper(self):
             return upper
 
-    assert is_sharp(Ends()) is sharp
+    assert is_sharp(FloatBounds()) is sharp
 
 
 def test_descriptions_tell_the_rungs_apart():
-    assert [describe(rung) for rung in RUNGS] == ["arb, 64 bits", "arb, 128 bits", "exact"]
+    assert [describe(rung) for rung in LADDER] == ["arb, 64 bits", "arb, 128 bits", "exact"]
     assert len({describe(get_backend(name, 32)) for name in backend_names()}) == len(backend_names())
 
 

@@ -508,7 +508,7 @@ def in_step(**changed):
     return lambda link: replace(link, step=replace(link.step, **{k: f(link.step) for k, f in changed.items()}))
 
 
-def in_lifted(**changed):
+def in_majorant(**changed):
     return lambda link: replace(link, s=replace(link.s, **{k: f(link.s) for k, f in changed.items()}))
 
 
@@ -528,9 +528,9 @@ def without_one(link):
     rest = np.arange(1, len(link.kept))
     block = np.ix_(rest, rest)
     sector = Sector(link.step.sector.middle[rest], link.step.sector.spread[rest])
-    lifted = replace(link.s, near=link.s.near[block], above=link.s.above[block])
-    step = guess_step(lifted.above, sector, link.step.v[rest]).step
-    return replace(link, kept=link.kept[rest], s=lifted, step=step)
+    majorant = replace(link.s, near=link.s.near[block], above=link.s.above[block])
+    step = guess_step(majorant.above, sector, link.step.v[rest]).step
+    return replace(link, kept=link.kept[rest], s=majorant, step=step)
 
 
 def first_changed(array, by):
@@ -568,13 +568,13 @@ SPOILT = {
     "step of another middle": in_step(sector=lambda s: Sector(s.sector.middle / 2, s.sector.spread)),
     "neuron left out": without_one,
     "all neurons left out": lambda link: search_module._still(link.reach, link.sector)[0],
-    "S' below S": in_lifted(near=lambda s: s.near * 0.9, above=lambda s: s.above * 0.9),
-    "S' not raised": in_lifted(above=lambda s: s.near),
-    "S' not raised enough": in_lifted(above=lambda s: s.near + 0.5 * (s.above - s.near)),
-    "S' another": in_lifted(above=lambda s: s.above + np.ones_like(s.above)),
-    "S' lopsided": in_lifted(near=lambda s: lopsided(s.near), above=lambda s: lopsided(s.above)),
-    "no lift": in_lifted(lift=lambda _: 0.0),
-    "negative lift": in_lifted(lift=lambda s: -s.lift),
+    "S' below S": in_majorant(near=lambda s: s.near * 0.9, above=lambda s: s.above * 0.9),
+    "S' not raised": in_majorant(above=lambda s: s.near),
+    "S' not raised enough": in_majorant(above=lambda s: s.near + 0.5 * (s.above - s.near)),
+    "S' another": in_majorant(above=lambda s: s.above + np.ones_like(s.above)),
+    "S' lopsided": in_majorant(near=lambda s: lopsided(s.near), above=lambda s: lopsided(s.above)),
+    "no lift": in_majorant(lift=lambda _: 0.0),
+    "negative lift": in_majorant(lift=lambda s: -s.lift),
     "v too small": in_step(v=lambda s: s.v / 2),
     "v too large": in_step(v=lambda s: s.v * 2),
     "v negative": in_step(v=lambda s: -s.v),

@@ -18,7 +18,7 @@ from intervalcert.errors import InputError
 from intervalcert.execution.streaming import Summary, summarise
 from intervalcert.numbers.matrices import RationalVector
 from intervalcert.proof.decision import Certifier, Status, check_logits
-from intervalcert.verify import points
+from intervalcert.verify import jobs as jobs_module
 from intervalcert.verify.jobs import batches_of
 from intervalcert.verify.number_table import Epsilons, NumberTable
 from intervalcert.verify.points import PointVerifier
@@ -48,8 +48,8 @@ def made(monkeypatch):
         found.append(arguments)
         return honest(*arguments)
 
-    honest = points.Deployment
-    monkeypatch.setattr(points, "Deployment", counted)
+    honest = jobs_module.Deployment
+    monkeypatch.setattr(jobs_module, "Deployment", counted)
     return found
 
 
@@ -249,3 +249,20 @@ def test_a_single_output_is_named():
     check_logits(1, 1, "y")
     with pytest.raises(InputError, match=r"^y: 2 logits per output, but the model has a single output$"):
         check_logits(2, 1, "y")
+
+
+def test_what_proved_a_given_output_is_known_too():
+    """The filter in floats, or exact rationals where that cannot tell; nothing where nothing is proved."""
+    bounds = compute_bounds(Network.from_arrays([np.eye(3)]), "exact")
+    limit = Fraction(bounds.margins.matrix[0][1])
+    logits = [[9, 0, 0], [0, 0, 9], [1, 1, 0], [limit * (1 + Fraction(1, 10**40)), 0, 0], [limit, 0, 0]]
+    found = certify(bounds, logits, 1)
+    expected = ["float64", "float64", "", "exact", ""]
+    assert found.status.tolist() == ["certified", "certified", "unknown", "certified", "unknown"]
+    again = pickle.loads(pickle.dumps(found))
+    for some in (found, again, Verdicts.joined([found]), Verdicts.of(list(found))):
+        assert some.proved_by.tolist() == expected
+        assert [verdict.proved_by for verdict in some] == expected
+        assert [some[place].proved_by for place in range(5)] == expected
+        assert summarise(some, None).proved_by == {"float64": 2, "exact": 1}
+    assert found[1:4].proved_by.tolist() == expected[1:4]

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from intervalcert.model.activations import PiecewiseLinear, activation
 from intervalcert.proof.ellipsoids import Sector
-from intervalcert.proof.sectors import holds_sector, is_within_reach, sector_around
+from intervalcert.proof.sectors import holds_sector, is_within_reach
+from intervalcert.search.sectors import sector_around
 
 GRID = Fraction(1, 2**40)
 NAMES = ("relu", "hard_tanh", "identity", "leaky_relu:0.01", "leaky_relu:1/3", "leaky_relu:-0.5", "leaky_relu:2")

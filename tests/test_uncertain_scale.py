@@ -31,7 +31,8 @@ from intervalcert.model.layers import Layer, UncertainScale
 from intervalcert.model.normalisation import FACTOR_LEAST, Normalisation, short_factors
 from intervalcert.numbers.float_formats import get_format
 from intervalcert.numbers.matrices import RationalMatrix
-from intervalcert.proof.sectors import holds_sector, sector_around
+from intervalcert.proof.sectors import holds_sector
+from intervalcert.search.sectors import sector_around
 from intervalcert.verify.deployed import as_deployed
 
 HALF = Fraction(1, 2)

@@ -31,7 +31,7 @@ _REGISTRY = {
 }
 
 
-_FALLBACK = {"float64": "arb", "arb": "exact", "mpmath": "exact"}
+_NEXT = {"float64": "arb", "arb": "exact", "mpmath": "exact"}
 """Whom to ask when a number system cannot tell, or its answer is too wide."""
 
 
@@ -78,5 +78,5 @@ def precision_ladder(name: str, prec: int = DEFAULT_PREC) -> tuple[Backend[Any],
     begin = _FIRST if name == AUTO else name
     first = get_backend(begin, prec)
     finer = first.refined()
-    further = precision_ladder(_FALLBACK[begin], prec) if begin in _FALLBACK else ()
+    further = precision_ladder(_NEXT[begin], prec) if begin in _NEXT else ()
     return (first, *(() if finer is None else (finer,)), *further)

@@ -174,9 +174,9 @@ def product_margins(network: Network, layers: Sequence[LayerBound], ladder: Sequ
         body = reduce(mul, map(backend.scalar, factors), backend.scalar(Fraction(1)))
         return distances_squared(network.layers[-1].weights, None, backend).roots(backend).scalar_mul(body)
 
-    settled = escalate(ladder, compute, is_useful=_is_sharp)
+    escalated = escalate(ladder, compute, is_useful=_is_sharp)
     # Rounding up to prec bits happens on every backend, is monotone, and keeps the file small.
-    return _margins(settled.value, settled)
+    return _margins(escalated.value, escalated)
 
 
 def _is_sharp(found: Vector[Any]) -> bool:
@@ -195,26 +195,26 @@ def chain_margins(network: Network, ladder: Sequence[Backend[Any]], witness: Cha
         return claim.squares.roots(backend), claim.sigmas
 
     try:
-        settled = escalate(ladder, compute, is_useful=lambda found: _is_sharp(found[0]))
+        escalated = escalate(ladder, compute, is_useful=lambda found: _is_sharp(found[0]))
     except InconclusiveError:
         if ladder[-1].working_bits is not None:
             raise  # finer numbers might prove it: then the exact run would take the chain, and so must this one
         return None
-    roots, sigmas = settled.value
-    upper = (round_up(sigma.upper(), settled.backend.prec) for sigma in sigmas)
-    return replace(_margins(roots, settled), sigmas=tuple(upper))
+    roots, sigmas = escalated.value
+    upper = (round_up(sigma.upper(), escalated.backend.prec) for sigma in sigmas)
+    return replace(_margins(roots, escalated), sigmas=tuple(upper))
 
 
-def _margins(found: Vector[Any], settled: Escalated[Any]) -> Margins:
-    matrix = PairMatrix(found.upper(settled.backend.prec))
-    return Margins(matrix, describe(settled.backend), settled.skipped_because)
+def _margins(found: Vector[Any], escalated: Escalated[Any]) -> Margins:
+    matrix = PairMatrix(found.upper(escalated.backend.prec))
+    return Margins(matrix, describe(escalated.backend), escalated.skipped_because)
 
 
 def _smaller(one: Margins, other: Margins) -> Margins:
     """The smaller of both, pair by pair; what else `one` says stays."""
     matrix = PairMatrix(PairMatrix.of(one.matrix).entries.smaller(PairMatrix.of(other.matrix).entries))
-    refused = tuple(dict.fromkeys(one.skipped_because + other.skipped_because))
-    return replace(one, matrix=matrix, skipped_because=refused)
+    skipped = tuple(dict.fromkeys(one.skipped_because + other.skipped_because))
+    return replace(one, matrix=matrix, skipped_because=skipped)
 
 
 def margins_by(

@@ -25,7 +25,7 @@ class Plan:
     """How a layer is to be bounded.
 
     auto: by Cholesky and, for small layers, also by Gram iteration; the smaller of the two.
-    gram: so many steps. cholesky: falls back to Gram iteration if there is no factor.
+    gram: so many steps. cholesky: or Gram iteration, where floats find no factor.
     """
 
     method: NormMethod = "gram"
@@ -89,19 +89,19 @@ def prove_norm(
     Guarantees: lower <= ||W|| <= upper, the latter a dyadic of `prec` bits. Raises: SoundnessError if they contradict;
     InconclusiveError if the witness shows nothing, on none of them.
     """
-    settled = escalate(
+    found = escalate(
         ladder, lambda backend: check_norm(weights, witness, backend, on_step), lambda claim: is_sharp(claim.upper)
     )
-    claim = settled.value
+    claim = found.value
     return LayerBound(
         shape=weights.shape,
         lower=claim.lower,
         # On `exact` the bound is a dyadic of prec bits already; rounding is monotone, so it stays on the safe side.
-        upper=round_up(claim.upper.upper(), settled.backend.prec),
+        upper=round_up(claim.upper.upper(), found.backend.prec),
         method=claim.method,
         iterations=claim.steps,
-        computed_by=describe(settled.backend),
-        skipped_because=settled.skipped_because,
+        computed_by=describe(found.backend),
+        skipped_because=found.skipped_because,
     )
 
 

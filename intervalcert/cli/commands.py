@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from intervalcert.cli.options import check_sources
 from intervalcert.cli.progress import is_watched, layer_progress, print_message, row_progress
-from intervalcert.errors import InputError, SoundnessError, error_context
+from intervalcert.errors import InputError, SoundnessError, error_context, shortened
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -199,7 +199,7 @@ def _survey_inputs(
 def _print_headers(path: Path, headers: Sequence[tuple[str, bool]]) -> None:
     for line, taken in headers:
         what = "taken for a header" if taken else "read as numbers; if it is a header, take it out"
-        print_message(f"{path}: the first line is {what}: {line[:60]}")
+        print_message(f"{path}: the first line is {what}: {shortened(line, 60)}")
 
 
 def _certify_deployed(arguments: argparse.Namespace) -> Summary:

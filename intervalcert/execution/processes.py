@@ -1,4 +1,4 @@
-"""Batches of inputs, judged in several processes: in order, a few at a time, and gone when the caller is.
+"""Batches of inputs, verified in several processes: in order, a few at a time, and gone when the caller is.
 
 Signals that end a program are the caller's to answer. A terminal sends them to every process of a run, and a worker is
 born with them blocked, and stays so. When the caller has done, or is interrupted, it kills its workers, whatever they
@@ -30,7 +30,7 @@ __all__ = ["OnRows", "verify_batches"]
 
 _Pipe = connection.Connection
 OnRows = Callable[[int, int], None]
-"""Is told of so many inputs that were judged, and their part of the work."""
+"""Is told of so many inputs that were verified, and their part of the work."""
 
 _REPORT_SECONDS = 0.1
 """Between two such messages."""
@@ -70,7 +70,7 @@ class _Throttle:
 def _serve(pipe: _Pipe) -> None:
     """Is sent a verifier, then batches; answers each with verdicts, or with the exception that there was.
 
-    Where that takes long, with the number of inputs that were judged meanwhile, before.
+    Where that takes long, with the number of inputs that were verified meanwhile, before.
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with contextlib.suppress(EOFError, OSError):  # the parent has gone
@@ -106,7 +106,7 @@ def _end_with_parent() -> None:
 
 @dataclass(eq=False)
 class _Item:
-    """A batch, how many of its inputs were judged, as far as is known, and what a worker answered, once it has."""
+    """A batch, how many of its inputs were verified, as far as is known, and what a worker answered, once it has."""
 
     batch: Batch
     on_rows: OnRows

@@ -21,14 +21,13 @@ from intervalcert.model.single import Single
 from intervalcert.numbers.matrices import RationalVector
 from intervalcert.numbers.parsing import as_row, as_rows, is_flat, plain_array
 from intervalcert.proof.decision import Verdict
-from intervalcert.verify.filter import Bools
 from intervalcert.verify.jobs import Batch, batches_of
 from intervalcert.verify.number_table import Epsilons, NumberTable, input_sides
 from intervalcert.verify.points import PointVerifier
 from intervalcert.verify.program_logits import LogitVerifier
 from intervalcert.verify.units import Box, Units, units_of
 from intervalcert.verify.vectorised import VectorisedCertifier
-from intervalcert.verify.verdicts import Texts, Verdicts
+from intervalcert.verify.verdicts import EXACT, Verdicts, is_one_for_all
 
 __all__ = [
     "Outputs",
@@ -115,7 +114,7 @@ class Summary:
     semantics, eps_space: what the verdicts are about. eps: of all outputs; None if they differ.
     exactly: outputs that the filter left to exact rationals.
     locally: how many of the certified ones are so by local refinement alone.
-    proved_by: how many certificates from inputs each number system proved. faults: how many attempts ended by what.
+    proved_by: how many certificates each number system proved. faults: how many attempts ended by what.
     single: how a single output was read.
     units: how inputs were read; None where logits were given.
     """
@@ -156,16 +155,24 @@ def summarise(verdicts: Sequence[Verdict], labels: Sequence[int] | npt.NDArray[n
         right=None if right is None else int(right.sum()),
         right_and_certified=None if right is None else int((right & found.certified).sum()),
         locally=int(found.locally.sum()),
-        proved_by=_counted(found.proved_by, found.certified),
-        faults=_counted(found.fault, np.True_),
+        proved_by=_provers(found),
+        faults=_faults(found),
     )
 
 
-def _counted(texts: Texts, where: Bools | np.bool_) -> Counter[str]:
-    """How often each occurs there; nothing is not counted."""
-    if not any(texts.strides):  # one text for all, which is nothing: given logits, of which there may be many
-        return Counter()
-    return Counter(texts[where & (texts != "")].tolist())
+def _provers(found: Verdicts) -> Counter[str]:
+    """How many of the certified ones each number system proved."""
+    if not is_one_for_all(found.decided_by):
+        return Counter(found.proved_by[found.certified].tolist())
+    exactly = int((found.exactly & found.certified).sum())
+    return +Counter({str(found.decided_by[0]): int(found.certified.sum()) - exactly, EXACT: exactly})
+
+
+def _faults(found: Verdicts) -> Counter[str]:
+    """How often each occurs."""
+    if is_one_for_all(found.fault):  # as a rule there is none
+        return +Counter({str(found.fault[0]): len(found) if found.fault[0] else 0})
+    return Counter(found.fault[found.fault != ""].tolist())
 
 
 def certify_source(
@@ -183,14 +190,14 @@ def certify_source(
     on_rows: called with the rows of each chunk and its part of source.size.
     """
 
-    def judged() -> Iterator[tuple[Verdicts, Fraction | None]]:
+    def verified() -> Iterator[tuple[Verdicts, Fraction | None]]:
         for rows in source.chunks:
             own = _own(epsilons, rows)
             verdicts = certifier.verdicts(rows, own, with_radius=write is not None)
             yield verdicts, own.common
             on_rows(len(verdicts), rows.work)
 
-    return _summed(judged(), labels, write)
+    return _summed(verified(), labels, write)
 
 
 def verified_inputs(
@@ -227,8 +234,8 @@ def certify_inputs_of(
     on_rows: OnRows = lambda *_: None,
 ) -> Summary:
     """What a file of inputs that was `surveyed` comes to."""
-    judged = verified_inputs(verifier, source.chunks, units, epsilons, jobs=jobs, on_rows=on_rows)
-    return replace(_summed(judged, labels, write), units=units)
+    found = verified_inputs(verifier, source.chunks, units, epsilons, jobs=jobs, on_rows=on_rows)
+    return replace(_summed(found, labels, write), units=units)
 
 
 def surveyed(
@@ -275,11 +282,11 @@ def _own(epsilons: Epsilons | None, rows: NumberTable) -> Epsilons:
 
 
 def _summed(
-    judged: Iterable[tuple[Verdicts, Fraction | None]], labels: LabelSource | None, write: Write | None
+    verified: Iterable[tuple[Verdicts, Fraction | None]], labels: LabelSource | None, write: Write | None
 ) -> Summary:
     """What verdicts, each with the eps that they share, come to. Requires: some."""
     total: Summary | None = None
-    for verdicts, eps in judged:
+    for verdicts, eps in verified:
         if write is not None:
             write(verdicts)
         found = summarise(verdicts, None)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from intervalcert.backends.protocol import Backend, Floats, Matrix
-from intervalcert.errors import InputError
+from intervalcert.errors import InputError, shortened
 from intervalcert.numbers.float_formats import FloatFormat
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.parsing import parse_rational
@@ -79,7 +79,7 @@ class Activation(ABC):
     name: str
 
     def __repr__(self) -> str:
-        return f"<Activation {self.name[:60]}>"
+        return f"<Activation {shortened(self.name, 60)}>"
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -179,10 +179,10 @@ class PiecewiseLinear(Componentwise):
     def enclosure(self, x: Matrix[Any], backend: Backend[Any]) -> Matrix[Any]:
         parts: list[Matrix[Any]] = []
         if self.slope:
-            parts.append(_times(x, self.slope, backend))
+            parts.append(_multiple(x, self.slope, backend))
         for weight, kink in self.hinges:
             moved = x if not kink else x - _filled(x, kink, backend)
-            parts.append(_times(moved.positive_part(), weight, backend))
+            parts.append(_multiple(moved.positive_part(), weight, backend))
         if self.offset or not parts:
             parts.append(_filled(x, self.offset, backend))
         total = parts[0]
@@ -297,10 +297,10 @@ class Sigmoid(Componentwise):
         return x.sigmoid()
 
     def float_values(self, x: Floats) -> Floats:
-        return _logistic(x)
+        return _sigmoid_of(x)
 
     def float_slopes(self, x: Floats) -> Floats:
-        return _logistic(x) * _logistic(-x)
+        return _sigmoid_of(x) * _sigmoid_of(-x)
 
 
 class Tanh(Componentwise):
@@ -317,7 +317,7 @@ class Tanh(Componentwise):
         return np.tanh(x)
 
     def float_slopes(self, x: Floats) -> Floats:
-        return 4 * _logistic(2 * x) * _logistic(-2 * x)
+        return 4 * _sigmoid_of(2 * x) * _sigmoid_of(-2 * x)
 
 
 class Softplus(Componentwise):
@@ -338,7 +338,7 @@ class Softplus(Componentwise):
         return np.logaddexp(0.0, x)
 
     def float_slopes(self, x: Floats) -> Floats:
-        return _logistic(x)
+        return _sigmoid_of(x)
 
 
 @dataclass(frozen=True, repr=False)
@@ -361,7 +361,7 @@ class ELU(Componentwise):
         return _ZERO, max(_ONE, self.alpha)
 
     def enclosure(self, x: Matrix[Any], backend: Backend[Any]) -> Matrix[Any]:
-        return x.positive_part() + _times(x.expm1_neg(), self.alpha, backend)
+        return x.positive_part() + _multiple(x.expm1_neg(), self.alpha, backend)
 
     def float_values(self, x: Floats) -> Floats:
         found: Floats = np.maximum(x, 0.0) + float(self.alpha) * np.expm1(np.minimum(x, 0.0))
@@ -441,15 +441,16 @@ def activation(name: str) -> Activation:
 def _parameter(text: str, name: str) -> Fraction:
     value = parse_rational(text)
     if max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS:
-        shown = name if len(name) <= 40 else name[:30] + "…"
-        raise InputError(f"the activation {shown!r} has a parameter of more than {MAX_BITS} bits, which no float has")
+        raise InputError(
+            f"the activation {shortened(name)!r} has a parameter of more than {MAX_BITS} bits, which no float has"
+        )
     return value
 
 
 # -- what they share -------------------------------------------------------------------------------------------------
 
 
-def _times(x: Matrix[Any], factor: Fraction, backend: Backend[Any]) -> Matrix[Any]:
+def _multiple(x: Matrix[Any], factor: Fraction, backend: Backend[Any]) -> Matrix[Any]:
     return x if factor == 1 else x.scalar_mul(backend.scalar(factor))
 
 
@@ -458,7 +459,7 @@ def _filled(like: Matrix[Any], value: Fraction, backend: Backend[Any]) -> Matrix
     return backend.matrix(RationalMatrix.filled(like.shape, value))
 
 
-def _logistic(x: Floats) -> Floats:
+def _sigmoid_of(x: Floats) -> Floats:
     """Of any float, without overflow."""
     found: Floats = 0.5 + 0.5 * np.tanh(0.5 * x)
     return found

@@ -33,9 +33,9 @@ from intervalcert.numbers.rounding import dyadic_value, float_enclosure, round_u
 
 __all__ = [
     "KEPT_BITS",
-    "Ends",
     "Evaluator",
     "Evaluators",
+    "FloatBounds",
     "Near",
     "PointEvaluator",
     "check_evaluable",
@@ -49,7 +49,7 @@ KEPT_BITS = 80
 _ERROR_BITS = 32
 """Of what bounds an error; always rounded up."""
 
-Ends = tuple[Floats, Floats]
+FloatBounds = tuple[Floats, Floats]
 """Arrays of floats, the first at most, the second at least what they are about."""
 
 _Held = tuple[Matrix[Any] | None, Fraction]
@@ -70,7 +70,7 @@ def is_piecewise_linear(network: Network) -> bool:
     return all(layer.activation is None or layer.activation.piecewise_linear is not None for layer in network.layers)
 
 
-def leads_of(logits: Matrix[Any], winner: int, backend: Backend[Any]) -> Ends:
+def leads_of(logits: Matrix[Any], winner: int, backend: Backend[Any]) -> FloatBounds:
     """Of the leads of one class over the others, in their order. logits: one column."""
     unit = np.eye(logits.shape[0], dtype=np.int64)
     pairs = backend.matrix(RationalMatrix.from_floats(np.delete(unit[winner] - unit, winner, axis=0)))
@@ -185,13 +185,13 @@ class Near:
     value: Matrix[Any]
     error: Fraction
 
-    def float_bounds(self) -> Ends:
+    def float_bounds(self) -> FloatBounds:
         """Floats with lower <= entry <= upper."""
         lower, upper = (end[:, 0] for end in self.value.float_bounds())
         return _widened(lower, upper, self.error)
 
 
-def _widened(lower: Floats, upper: Floats, error: Fraction) -> Ends:
+def _widened(lower: Floats, upper: Floats, error: Fraction) -> FloatBounds:
     """Ends of all that is within `error` of what these are ends of."""
     apart = float_enclosure(error, error)[1]
     if not apart:
@@ -214,7 +214,7 @@ class PointEvaluator(_ForwardPass[Near]):
         """`before_activations` at one input, a column."""
         return self.before_activations(x)
 
-    def leads(self, logits: Near, winner: int) -> Ends:
+    def leads(self, logits: Near, winner: int) -> FloatBounds:
         """Of the leads of the winner over the other classes, in their order. logits: of `at`.
 
         A difference of two entries of x - x' is at most sqrt(2)·||x - x'||, and sqrt(2) < 3/2.

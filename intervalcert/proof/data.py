@@ -14,9 +14,12 @@ class Witness:
     """The base of frozen dataclasses of numbers, arrays and other witnesses. Nobody writes to the arrays."""
 
     def __post_init__(self) -> None:
-        for value in _values(self):
+        for each in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, each.name)
             if isinstance(value, np.ndarray):
-                value.setflags(write=False)
+                seen = value.view()  # the caller may go on with its own
+                seen.setflags(write=False)
+                object.__setattr__(self, each.name, seen)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Arrays that arrive from another process could be written to."""
@@ -27,14 +30,12 @@ class Witness:
         return f"<{type(self).__name__} of {size_of(self)} bytes>"
 
 
-def _values(witness: Any) -> list[Any]:
-    return [getattr(witness, each.name) for each in fields(witness)]
-
-
 def size_of(witness: Any) -> int:
     """Bytes that the arrays in it take."""
     if isinstance(witness, np.ndarray):
         return witness.nbytes
     if isinstance(witness, tuple):
         return sum(map(size_of, witness))
-    return sum(map(size_of, _values(witness))) if isinstance(witness, Witness) else 0
+    if isinstance(witness, Witness):
+        return sum(size_of(getattr(witness, each.name)) for each in fields(witness))  # type: ignore[arg-type]
+    return 0

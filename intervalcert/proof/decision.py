@@ -45,8 +45,8 @@ class Verdict:
     method: ``margins``, or ``local`` if it took a look at the input itself; the radius is then no more than the eps
     that was asked for.
     exactly: whether the filter could not tell and exact rationals decided. (Equal verdicts may differ in this.)
-    proved_by: the number system that proved it; empty where the filter did. fault: what went wrong in an attempt at it,
-    as opposed to one that proved nothing. (Equal verdicts may differ in these, too.)
+    proved_by: the number system that proved it; empty if the status is unknown. fault: what went wrong in an attempt at
+    it, as opposed to one that proved nothing. (Equal verdicts may differ in these, too.)
     """
 
     index: int
@@ -109,17 +109,17 @@ class Certifier:
         check_logits(len(logits), len(self._margins), f"output {index}")
         check_eps(eps, index)
         top = winner(logits)
-        settled = escalate(self._ladder, lambda backend: self._certified(backend, logits, top, eps))
+        escalated = escalate(self._ladder, lambda backend: self._certified(backend, logits, top, eps))
         radius = self._supremum(logits, top)
         return Verdict(
             index=index,
             argmax=top,
-            status=Status.CERTIFIED if settled.value else Status.UNKNOWN,
+            status=Status.CERTIFIED if escalated.value else Status.UNKNOWN,
             radius=math.inf if radius is None else float_below(radius),
             semantics="real",
             eps_space=self._eps_space,
-            exactly=bool(settled.skipped_because) and settled.backend.working_bits is None,
-            proved_by=settled.backend.name,
+            exactly=bool(escalated.skipped_because) and escalated.backend.working_bits is None,
+            proved_by=escalated.backend.name if escalated.value else "",
         )
 
     def _certified(self, backend: Backend[Any], logits: RationalVector, top: int, eps: Fraction) -> bool:

@@ -26,7 +26,7 @@ import numpy as np
 from intervalcert.backends.protocol import Backend, Floats, Indices, Matrix
 from intervalcert.errors import UndecidedError
 from intervalcert.model.activations import PiecewiseLinear
-from intervalcert.model.evaluation import Ends
+from intervalcert.model.evaluation import FloatBounds
 from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import dyadic_value
@@ -94,7 +94,7 @@ class LocalChecker:
     def check(
         self,
         witness: LocalWitness,
-        inner: Sequence[Ends],
+        inner: Sequence[FloatBounds],
         leads: Floats,
         eps: Fraction,
         margin_deductions: Floats | None = None,
@@ -146,7 +146,7 @@ class LocalChecker:
         return self._slopes[winner]
 
     def _prove(
-        self, links: Sequence[LocalLink], inner: Sequence[Ends], eps: Fraction, known: list[Floats] | None
+        self, links: Sequence[LocalLink], inner: Sequence[FloatBounds], eps: Fraction, known: list[Floats] | None
     ) -> tuple[Matrix[Any] | None, Indices, int]:
         """P at the end of a chain, the neurons that it is of, and its scale; None if nothing can change there.
 

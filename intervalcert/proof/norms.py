@@ -35,7 +35,7 @@ AUTO_GAIN = Fraction(1, 100_000)
 
 
 LOWER_BITS = 64
-"""Lower bounds have so many bits at least, however coarse the grid: they are compared with those of other machines."""
+"""Lower bounds have so many bits at least, however coarse the grid: they are near the norm."""
 
 
 def frobenius_upper(matrix: Matrix[S], backend: Backend[S]) -> S:

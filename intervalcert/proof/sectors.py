@@ -24,15 +24,16 @@ from intervalcert.model.activations import PiecewiseLinear
 from intervalcert.numbers.matrices import IntegerArray, exact_integers
 from intervalcert.proof.ellipsoids import Sector
 
-__all__ = ["holds_sector", "is_within_reach", "sector_around"]
+__all__ = ["GRID", "holds_sector", "is_within_reach", "quotient_bounds"]
 
-_GRID = 40
+GRID = 40
+"""Parts are multiples of 2^-40."""
 _ONE = Fraction(1)
 
 Bools = npt.NDArray[np.bool_]
 
 
-def _ends(
+def quotient_bounds(
     function: PiecewiseLinear, low: Floats, high: Floats, reach: Floats, least_factor: Fraction
 ) -> tuple[IntegerArray, IntegerArray, int]:
     """Integers A, B and d with all quotients of neuron k in [A_k/d, B_k/d], for z in [low, high] and |δ| <= reach.
@@ -41,8 +42,8 @@ def _ends(
     """
     (bottom, x), (top, y), (b, n) = map(exact_integers, (low, high, reach))
     common = lcm(function.slope.denominator, *(weight.denominator for weight, _ in function.hinges))
-    denominator = common << _GRID
-    one = 1 << _GRID
+    denominator = common << GRID
+    one = 1 << GRID
     start = int(function.slope * common) * one
     least, most = (np.full(len(low), start, dtype=object) for _ in range(2))
     for weight, kink in function.hinges:
@@ -71,8 +72,8 @@ def _either(where: Bools, one: int, other: int) -> IntegerArray:
 def _parts(distance: IntegerArray, unit: int, reach: IntegerArray, over: int) -> IntegerArray:
     """min(1, (distance/unit) / (reach/over)) in units of 2^-40, rounded down; 1 where the reach is 0."""
     safe = np.where(reach > 0, reach, 1)
-    quotient = ((distance * over) << _GRID) // (safe * unit)
-    return np.where(reach > 0, np.minimum(quotient, 1 << _GRID), 1 << _GRID)
+    quotient = ((distance * over) << GRID) // (safe * unit)
+    return np.where(reach > 0, np.minimum(quotient, 1 << GRID), 1 << GRID)
 
 
 def holds_sector(
@@ -86,21 +87,10 @@ def holds_sector(
     given = (low, high, reach, sector.middle, sector.spread)
     if any(x.shape != low.shape for x in given) or not all(np.isfinite(x).all() for x in given):
         return False
-    least, most, denominator = _ends(function, low, high, reach, least_factor)
+    least, most, denominator = quotient_bounds(function, low, high, reach, least_factor)
     (m, d), (r, e) = exact_integers(sector.middle), exact_integers(sector.spread)
     inside = ((m * e - r * d) * denominator <= least * (d * e)) & ((m * e + r * d) * denominator >= most * (d * e))
     return bool(inside.all()) and bool((reach >= 0).all())
-
-
-def sector_around(
-    function: PiecewiseLinear, low: Floats, high: Floats, reach: Floats, least_factor: Fraction = _ONE
-) -> Sector:
-    """A sector that holds the quotients, as floats on the grid of 2^-40."""
-    least, most, denominator = _ends(function, low, high, reach, least_factor)
-    unit = denominator >> _GRID
-    floor, ceiling = (least // unit).astype(np.float64), (-(-most // unit)).astype(np.float64)
-    scale = 2.0 ** -(_GRID + 1)
-    return Sector((floor + ceiling) * scale, (ceiling - floor) * scale)
 
 
 def is_within_reach(reach: Floats, squares: Floats, factor: Fraction) -> Bools:

@@ -15,15 +15,15 @@ from itertools import pairwise
 import numpy as np
 
 from intervalcert.backends.protocol import Floats
-from intervalcert.model.evaluation import Ends
+from intervalcert.model.evaluation import FloatBounds
 from intervalcert.model.network import Network
 from intervalcert.numbers.rounding import float_enclosure
 from intervalcert.proof.ellipsoids import LoewnerMajorant, Sector, Step
 from intervalcert.proof.local import LocalLink, LocalWitness, bent_layers
-from intervalcert.proof.sectors import sector_around
 from intervalcert.search.ellipsoids import GuessedStep, guess_majorant, guess_step
 from intervalcert.search.float_network import FloatNetwork
 from intervalcert.search.multipliers import backed_off, improved_weights
+from intervalcert.search.sectors import sector_around
 
 __all__ = ["LocalSearch"]
 
@@ -51,7 +51,7 @@ class LocalSearch:
         self,
         network: Network,
         floats: FloatNetwork,
-        ends: Sequence[Ends],
+        ends: Sequence[FloatBounds],
         eps: Fraction,
         margin_deductions: Floats | None = None,
     ) -> None:

@@ -1,7 +1,7 @@
 """Certifying from inputs: the logits are enclosed by a rigorous forward pass, and what the global margins leave open
 may be tried again locally, at the very input.
 
-Inputs are taken in batches; a batch is judged in one go, in this process or in another (`processes`).
+Inputs are taken in batches; a batch is verified in one go, in this process or in another (`processes`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 from intervalcert.backends.protocol import Backend, Floats, Indices
 from intervalcert.errors import InconclusiveError, InputError
 from intervalcert.model.evaluation import (
-    Ends,
     Evaluator,
     Evaluators,
+    FloatBounds,
     PointEvaluator,
     check_evaluable,
     is_piecewise_linear,
@@ -97,7 +97,7 @@ class PointVerifier:
         return {name: self.__dict__[name] for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Raises: SoundnessError if a program in floats is judged, and those of this process are not to be trusted."""
+        """Raises: SoundnessError if it is about a program in floats, and those here are not to be trusted."""
         self.__dict__.update(state)
         self._prepare()
 
@@ -123,7 +123,7 @@ class PointVerifier:
                 on_input()
         return draft.verdicts(batch.first, self.job.semantics, self.job.network.eps_space)
 
-    def _enclosed(self, batch: Batch) -> list[Ends] | None:
+    def _enclosed(self, batch: Batch) -> list[FloatBounds] | None:
         """Ends of the logits, last; before them, for a program, of what the other layers compute.
 
         By the first number system; None if it is not to be trusted in this process, or does not reach so far.
@@ -134,7 +134,7 @@ class PointVerifier:
         except InconclusiveError:
             return None
 
-    def _by_margins(self, draft: _Draft, batch: Batch, enclosed: Sequence[Ends] | None) -> None:
+    def _by_margins(self, draft: _Draft, batch: Batch, enclosed: Sequence[FloatBounds] | None) -> None:
         """Over the reals. By the first number system, all at once; one by one where it cannot tell."""
         undecided = np.ones(len(batch), dtype=bool)
         if enclosed is not None:
@@ -155,7 +155,9 @@ class PointVerifier:
         for index in np.flatnonzero(undecided).tolist():
             self._one_by_one(draft, batch, index)
 
-    def _by_margins_of_program(self, draft: _Draft, batch: Batch, enclosed: Sequence[Ends] | None) -> Deviation | None:
+    def _by_margins_of_program(
+        self, draft: _Draft, batch: Batch, enclosed: Sequence[FloatBounds] | None
+    ) -> Deviation | None:
         """Of the program in floats: certified with an error bound that does not claim to be the least one.
 
         None if nothing is known of the errors, and nothing certified.
@@ -245,7 +247,7 @@ class PointVerifier:
         draft.method[index], draft.proved_by[index] = LOCAL, found.proved_by
 
 
-def _check_within(inputs: Ends, form: FloatFormat, first: int) -> None:
+def _check_within(inputs: FloatBounds, form: FloatFormat, first: int) -> None:
     """Raises: InputError for an entry that the format cannot hold. first: the index of the first column."""
     beyond = np.maximum(np.abs(inputs[0]), np.abs(inputs[1])) > float(form.largest) * (1 + 2.0**-40)
     if beyond.any():
@@ -261,7 +263,7 @@ def likely_winners(low: Floats, high: Floats) -> Indices:
     return found
 
 
-def _leads(logits: Ends, leads_of: Callable[[int], Ends]) -> tuple[int, Floats, Floats]:
+def _leads(logits: FloatBounds, leads_of: Callable[[int], FloatBounds]) -> tuple[int, Floats, Floats]:
     """The winner of one output, and the ends of its leads over the other classes, in their order.
 
     The first largest logit, if the number system can tell: from the likely winner on to whoever leads it, or equals it
@@ -276,6 +278,3 @@ def _leads(logits: Ends, leads_of: Callable[[int], Ends]) -> tuple[int, Floats, 
             break
         winner = int(others[int(np.argmin(np.where(ahead, low, np.inf)))])
     return winner, low, high
-
-
-# -- many ------------------------------------------------------------------------------------------------------------

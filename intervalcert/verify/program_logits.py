@@ -40,7 +40,7 @@ class LogitVerifier:
         self._worst = deployment.for_every(norm, Evaluators(job.network, job.norms).on(job.ladder[0]))
         self._margins = floats_above(job.margins)
 
-    def verdicts(self, rows: NumberTable, epsilons: Epsilons, *, with_radius: bool = True) -> Verdicts:  # noqa: ARG002
+    def verdicts(self, rows: NumberTable, epsilons: Epsilons, *, with_radius: bool = True) -> Verdicts:  # noqa: ARG002 - as in `vectorised`
         """A verdict per row. Raises: InputError unless there are as many logits as `columns`, all finite."""
         count, columns = rows.values.shape
         check_logits(columns, self.columns, rows.what)

@@ -71,18 +71,18 @@ def units_of(chunks: Iterable[NumberTable], network: Network, scale: Fraction | 
     the network, or after scaling outside of the box.
     """
     factor = Fraction(1) if scale is None else scale
-    what, whole = "the inputs", True
+    what, all_integers = "the inputs", True
     seen: list[Fraction] = []
     outside: InputError | None = None
     for rows in chunks:
         check_width(rows, network)
         what, ends = rows.what, _ends(rows)
         seen = [min(*seen, *ends), max(*seen, *ends)]
-        whole = whole and _are_whole(rows)
+        all_integers = all_integers and _are_integers(rows)
         if box is not None and outside is None and not all(box[0] <= end * factor <= box[1] for end in ends):
             outside = _outside(rows, factor, box)
     least, most = seen
-    if scale is None and whole and max(-least, most) > 1:
+    if scale is None and all_integers and max(-least, most) > 1:
         raise InputError(
             f"{what}: whole numbers, from {_text(least)} to {_text(most)}. What is their unit? "
             "Say it as a scale (--input-scale): 1/255 for images of bytes that the model takes as x/255, 1 if it takes "
@@ -129,7 +129,7 @@ def _ends(rows: NumberTable) -> tuple[Fraction, Fraction]:
     return end(least, min), end(most, max)
 
 
-def _are_whole(rows: NumberTable) -> bool:
+def _are_integers(rows: NumberTable) -> bool:
     """Whether every number is an integer."""
     if rows.read_exact is None:
         # The remainder of floats is exact, and 10^places is one, up to 10^22.

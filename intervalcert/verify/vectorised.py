@@ -66,7 +66,7 @@ class VectorisedCertifier:
             rows = rows.with_first(self._threshold)
         argmax, rival, radius = np.zeros(count, dtype=np.intp), np.zeros(count, dtype=np.intp), np.zeros(count)
         certified, settled = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
-        judge = filter_rounded if rows.decimal_places is None else filter_exact
+        decide = filter_rounded if rows.decimal_places is None else filter_exact
         by_rival = rows.decimal_places is None and with_radius
         tables = self._tables_for(rows.decimal_places or 0)
         step = min(count, max(_LEAST_ROWS, TILE_CELLS // self.classes))
@@ -77,7 +77,7 @@ class VectorisedCertifier:
             if rows.decimal_places is not None and not np.isfinite(tile).all():
                 raise rows.not_finite(tile.T, start)
             if self._trusted:
-                found = judge(tables, tile, *epsilons.float_bounds(part))
+                found = decide(tables, tile, *epsilons.float_bounds(part))
                 argmax[part], rival[part], radius[part] = found.argmax, found.rival, found.radius
                 certified[part], settled[part] = found.certified, found.settled
         # A rival that is known and alone: its pair of logits, read exactly, gives verdict and radius.

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from intervalcert.proof.decision import LOCAL, MARGINS, Status, Verdict
 from intervalcert.verify.filter import Bools, Floats, Integers
 
-__all__ = ["Codes", "Texts", "Verdicts", "status_codes"]
+__all__ = ["EXACT", "Texts", "Verdicts", "is_one_for_all", "status_codes"]
 
 
 Texts = npt.NDArray[np.str_]
@@ -24,8 +24,17 @@ _STATUSES = tuple(Status)
 _CODES = {status: code for code, status in enumerate(_STATUSES)}
 _WORDS = np.array([status.value for status in _STATUSES])
 
-_COLUMNS = ("indices", "argmax", "codes", "radius", "method", "exactly", "proved_by", "fault")
+_COLUMNS = ("indices", "argmax", "codes", "radius", "method", "exactly", "decided_by", "fault")
 """Arrays with one entry per verdict."""
+
+
+EXACT = "exact"
+"""The number system that the filter leaves to decide."""
+
+
+def is_one_for_all(texts: Texts) -> bool:
+    """Whether this is one text, repeated."""
+    return len(texts) > 0 and not any(texts.strides)
 
 
 def status_codes(certified: Bools) -> Codes:
@@ -38,7 +47,8 @@ class Verdicts(Sequence[Verdict]):
     """The verdicts of many outputs: a sequence of `Verdict`, held as arrays that cannot be written to.
 
     All of them are about the same network: semantics, eps_space as in `Verdict`.
-    method, proved_by, fault: one text for each, or a single one for all of them.
+    method, fault: one text for each, or a single one for all of them.
+    decided_by: the number system that gave each answer; or a single one for all that are not decided `exactly`.
     input_range: of all the inputs, after scaling, rounded outward; None where logits were given.
     """
 
@@ -50,19 +60,21 @@ class Verdicts(Sequence[Verdict]):
     semantics: str
     eps_space: str
     method: Texts = field(default_factory=lambda: np.array(MARGINS))
-    proved_by: Texts = field(default_factory=lambda: np.array(""))
+    decided_by: Texts = field(default_factory=lambda: np.array("float64"))
     fault: Texts = field(default_factory=lambda: np.array(""))
     input_range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("method", "proved_by", "fault"):
+        for name in ("method", "decided_by", "fault"):
             texts = getattr(self, name)
             object.__setattr__(self, name, texts if texts.ndim else np.broadcast_to(texts, len(self.indices)))
         self._protect()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what follows from the rest."""
-        return {name: value for name, value in self.__dict__.items() if name not in {"certified", "locally"}}
+        """Without what follows from the rest; and a text that stands for many does not stay one."""
+        derived = {"certified", "locally", "proved_by"}
+        kept = {name: value for name, value in self.__dict__.items() if name not in derived}
+        return kept | {"decided_by": self._each_decided_by()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Arrays that arrive from another process could be written to."""
@@ -80,9 +92,20 @@ class Verdicts(Sequence[Verdict]):
         return found
 
     @cached_property
+    def proved_by(self) -> Texts:
+        """The number system that proved each; empty where nothing is proved."""
+        found: Texts = np.where(self.codes == _CODES[Status.UNKNOWN], "", self._each_decided_by())
+        found.setflags(write=False)
+        return found
+
+    def _each_decided_by(self) -> Texts:
+        one = is_one_for_all(self.decided_by)
+        return np.where(self.exactly, EXACT, self.decided_by) if one else self.decided_by
+
+    @cached_property
     def locally(self) -> Bools:
-        one_for_all = len(self) and not any(self.method.strides)
-        found: Bools = np.broadcast_to(self.method[0] == LOCAL, len(self)) if one_for_all else self.method == LOCAL
+        one = is_one_for_all(self.method)
+        found: Bools = np.broadcast_to(self.method[0] == LOCAL, len(self)) if one else self.method == LOCAL
         found.setflags(write=False)
         return found
 
@@ -113,6 +136,7 @@ class Verdicts(Sequence[Verdict]):
         """One after the other. Requires: some, all about the same network."""
         semantics, eps_space = _common_subject(parts)
         columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
+        columns["decided_by"] = np.concatenate([part._each_decided_by() for part in parts])
         return Verdicts(**columns, semantics=semantics, eps_space=eps_space, input_range=input_range)
 
     def __len__(self) -> int:
@@ -131,8 +155,17 @@ class Verdicts(Sequence[Verdict]):
         columns = (getattr(self, name).tolist() for name in _COLUMNS)
         return (self._verdict(*found) for found in zip(*columns, strict=True))
 
-    def _verdict(self, index: int, argmax: int, code: int, radius: float, method: str, *rest: Any) -> Verdict:
-        return Verdict(index, argmax, _STATUSES[code], radius, self.semantics, self.eps_space, method, *rest)
+    def _verdict(
+        self, index: int, argmax: int, code: int, radius: float, method: str, exactly: bool, by: str, fault: str
+    ) -> Verdict:
+        status = _STATUSES[code]
+        if status is Status.UNKNOWN:
+            by = ""
+        elif exactly and is_one_for_all(self.decided_by):
+            by = EXACT
+        return Verdict(
+            index, argmax, status, radius, self.semantics, self.eps_space, method, exactly, proved_by=by, fault=fault
+        )
 
     def __eq__(self, other: object) -> bool:
         """The same verdicts, in whatever sequence."""

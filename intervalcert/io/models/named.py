@@ -167,23 +167,23 @@ def _by_number(names: Sequence[str], *, said: bool) -> list[str]:
     """
     if len(names) == 1:
         return list(names)
-    say = f"say it with --layers, first to last: {_shown(names)}"
+    advice = f"say it with --layers, first to last: {_shown(names)}"
     parts = [re.split("([0-9]+)", name) for name in names]
     places = [place for place, texts in enumerate(zip(*parts, strict=False)) if len(set(texts)) > 1]
     if len(set(map(len, parts))) > 1 or len(places) != 1 or places[0] % 2 == 0:
-        raise InputError(f"the names of the layers do not say their order: {say}")
+        raise InputError(f"the names of the layers do not say their order: {advice}")
     place = places[0]
     numbers = [int(split[place]) for split in parts]
     if len(set(numbers)) < len(numbers):
-        raise InputError(f"two layers have the same number, so the names do not say their order: {say}")
+        raise InputError(f"two layers have the same number, so the names do not say their order: {advice}")
     by_number = dict(zip(numbers, names, strict=True))
     before, after = _WRAPPERS.sub("", "".join(parts[0][:place])), "".join(parts[0][place + 1 :])
     if not after and (not before or before.endswith(".")):
-        _check_indices(by_number, listed=bool(before), said=said, say=say)
+        _check_indices(by_number, listed=bool(before), said=said, advice=advice)
     return [by_number[number] for number in sorted(numbers)]
 
 
-def _check_indices(by_number: Mapping[int, str], *, listed: bool, said: bool, say: str) -> None:
+def _check_indices(by_number: Mapping[int, str], *, listed: bool, said: bool, advice: str) -> None:
     """Numbers that are names themselves are places in a Sequential, or in a list of modules, which has a name.
 
     In a Sequential the activations have places too: layers in neighbouring places have none between them. If all are
@@ -198,7 +198,7 @@ def _check_indices(by_number: Mapping[int, str], *, listed: bool, said: bool, sa
         "activation between them"
     )
     if not (listed and all(step == 1 for step, _, _ in steps)):
-        raise InputError(f"{what}. If there is the same one between all layers, {say}. Else {_INSTEAD}")
+        raise InputError(f"{what}. If there is the same one between all layers, {advice}. Else {_INSTEAD}")
     if not said:
         raise InputError(
             f"{what}, in a torch.nn.ModuleList there can be one. Say which with --activation (identity for none)"

@@ -36,6 +36,5 @@ def size_of(witness: Any) -> int:
         return witness.nbytes
     if isinstance(witness, tuple):
         return sum(map(size_of, witness))
-    if isinstance(witness, Witness):
-        return sum(size_of(getattr(witness, each.name)) for each in fields(witness))  # type: ignore[arg-type]
-    return 0
+    names = [each.name for each in fields(witness)] if isinstance(witness, Witness) else []  # type: ignore[arg-type]
+    return sum(size_of(getattr(witness, name)) for name in names)

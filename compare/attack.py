@@ -3,6 +3,8 @@
 Projected gradient ascent in L2 with momentum and restarts: for a point x with winner j and a target i it climbs
 y_i - y_j over ||x' - x|| <= eps. What it breaks is not robust, so the unbroken share is an upper limit for any sound
 certifier. The inputs range over all reals, as in the certificate: they are not clipped to [0, 1].
+
+Uses the network in plain floats of the package itself: values and gradients, to climb by. What it finds is judged here.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ Bounds are measured against `numpy.linalg.norm(W, 2)` of the same layers: the up
 question, and with the lower bound that comes with it. Certify is measured against the plain float formula. BLAS is held
 to one thread (`compare/__init__.py`). Peak memory is that of a fresh process that does nothing else. At last come small
 files that were made to take much of both (`hostile`).
+
+Uses parts of the package itself where one part is timed alone: the upper bound of a layer, with and without its lower
+bound, from matrices that are exact already; one local attempt; a command, in the process whose memory is measured.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +31,6 @@ import numpy.typing as npt
 from compare import hostile, pictures
 from compare.harness import Outcome, Setting, table
 from intervalcert import Bounds, Network, certify, compute_bounds, save_bounds
-from intervalcert.api import verification_job
 from intervalcert.backends.registry import get_backend, precision_ladder
 from intervalcert.bounds.norm_bounds import Plan, layer_bound
 from intervalcert.model.arrays import exact_matrix
@@ -36,7 +38,7 @@ from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.proof.cholesky import cholesky_upper
 from intervalcert.proof.norms import norm_upper
 from intervalcert.search.factors import FloatGram
-from intervalcert.verify.local import DEFAULT_ROUNDS, LocalVerifier
+from intervalcert.verify.local import LocalVerifier
 
 __all__ = ["ARCHITECTURES", "interleaved", "run"]
 
@@ -109,6 +111,7 @@ def _by_factor(weights: RationalMatrix, backend: Any) -> object:
 
 FAST = ("float64", "float64 cholesky", "float64 both sides", "float64 cholesky, both sides")
 SLOW = ("arb", "arb cholesky", "exact", "exact cholesky")
+METHODS: tuple[Literal["gram", "cholesky"], ...] = ("gram", "cholesky")
 
 
 def _networks(setting: Setting) -> list[dict[str, Any]]:
@@ -124,7 +127,7 @@ def _networks(setting: Setting) -> list[dict[str, Any]]:
                 "network": name,
                 "iterations": iterations,
                 "seconds": seconds,
-                "excess": {method: _excess(shapes, Plan(method, iterations)) for method in ("gram", "cholesky")},
+                "excess": {method: _excess(shapes, iterations, method) for method in METHODS},
                 "bounds": _whole(shapes, iterations, 2 if setting.short else 3),
             }
         )
@@ -141,10 +144,11 @@ def _whole(shapes: Sequence[Shape], iterations: int, repeats: int) -> dict[str, 
     return interleaved(tasks, repeats)
 
 
-def _excess(shapes: Sequence[Shape], plan: Plan) -> float:
+def _excess(shapes: Sequence[Shape], iterations: int, method: Literal["gram", "cholesky"]) -> float:
     """By which part a float64 bound is above the lower bound of its layer, at most."""
-    bounds = [layer_bound(exact_matrix(w, "weights"), precision_ladder("float64"), plan) for w in _layers(shapes)]
-    return max(float(bound.upper / bound.lower - 1) for bound in bounds)
+    network = Network.from_arrays(_layers(shapes))
+    bounds = compute_bounds(network, "float64", iterations, method=method, margins="product")
+    return max(float(bound.upper / bound.lower - 1) for bound in bounds.layers)
 
 
 def _shapes(setting: Setting, outcome: Outcome) -> list[dict[str, Any]]:
@@ -288,8 +292,8 @@ def _locally(setting: Setting) -> list[dict[str, Any]]:
     chosen = list(LOCAL.items())[: 1 if setting.short else None]
     for name, (widths, orthogonal, radius) in setting.progress(chosen, "bench: local", len(chosen)):
         network = _random_network(widths, orthogonal)
-        task = verification_job(network, None, DEFAULT_ROUNDS)
-        certifier = LocalVerifier(network, task.norms, task.ladder)
+        norms = [layer.upper for layer in compute_bounds(network, "float64").layers]
+        certifier = LocalVerifier(network, norms, precision_ladder("float64"))
         drawn = np.random.default_rng(6).integers(0, 256, size=(8 if setting.short else 40, widths[0]))
         inputs = [RationalMatrix(x[:, None].astype(object), 255) for x in drawn]
         eps = Fraction(radius)
@@ -396,7 +400,7 @@ def _tables(data: dict[str, Any]) -> list[Any]:
     networks.add_row("Gram steps", *(str(row["iterations"]) for row in data["networks"]))
     for name in ("numpy", *FAST, *SLOW):
         networks.add_row(_LABELS.get(name, name), *(_ratio(row["seconds"], name) for row in data["networks"]))
-    for method in ("gram", "cholesky"):
+    for method in METHODS:
         networks.add_row(f"excess, {method}", *(f"{row['excess'][method]:.1e}" for row in data["networks"]))
     whole = table("All bounds of ten classes, one core", "", *(row["network"] for row in data["networks"]))
     for label, kind in (("default options", ""), ("Gram steps as above", " gram")):

@@ -1,6 +1,8 @@
 """Small files that ask for much: what each of them takes, time and memory, in a process of its own.
 
 Each is below a megabyte. Reading it, or refusing it, must stay below `SECONDS` of processor time and `MEGABYTES`.
+
+Uses the main function of the package itself, which the command calls: so that the process can measure what it took.
 """
 
 from __future__ import annotations

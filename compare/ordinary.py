@@ -3,6 +3,8 @@
 Models that were trained to be certified have layers whose norms are attained in few directions, near the product of
 norms; most networks in use are not of that kind. These are made on the spot, within seconds, from fixed seeds.
 Training is floating point: another build of numpy may end at other weights, and at figures a little different.
+
+Uses the network in plain floats of the package itself: for logits as users have them, which nobody encloses.
 """
 
 from __future__ import annotations

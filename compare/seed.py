@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from time import perf_counter
@@ -21,12 +21,9 @@ from rich.table import Table
 
 from compare import pictures
 from compare.harness import Outcome, Setting, table
-from intervalcert import Network, compute_bounds, load_model
-from intervalcert.backends.registry import precision_ladder
-from intervalcert.execution.streaming import Outputs, read_outputs, summarise
-from intervalcert.proof.decision import Certifier
+from intervalcert import Bounds, Network, Verdicts, certify, compute_bounds, load_model
 
-__all__ = ["SeedLayer", "heron_upper", "run", "seed_layer", "seed_margins"]
+__all__ = ["Outputs", "SeedLayer", "heron_upper", "read_outputs", "run", "seed_layer", "seed_margins"]
 
 UNIT = 10**16
 STOP = Fraction(1, 10**11)
@@ -114,6 +111,26 @@ def seed_margins(network: Network, layers: Sequence[SeedLayer], n: int) -> Matri
     ]
 
 
+# -- the outputs -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Logits, one row per output, and the eps of each; all exactly as they are written."""
+
+    rows: list[list[Fraction]]
+    epsilons: list[Fraction]
+
+    def verdicts(self, bounds: Bounds) -> Verdicts:
+        return certify(bounds, self.rows, self.epsilons)
+
+
+def read_outputs(path: Path) -> Outputs:
+    """The lines of the paper's format: decimals with commas between them, a space, eps."""
+    lines = [line.split(" ") for line in path.read_text().splitlines()]
+    return Outputs([[Fraction(y) for y in row.split(",")] for row, _ in lines], [Fraction(eps) for _, eps in lines])
+
+
 # -- the run ---------------------------------------------------------------------------------------------------------
 
 
@@ -188,7 +205,7 @@ def _curve(
     points = []
     for n in setting.progress(range(1, 13), "curve", 12):
         margins = seed_margins(network, layers, n)
-        counts, seconds = {"seed": _certified(margins, outputs)}, {}
+        counts, seconds = {}, {}
         for name in ("arb", "exact"):
             start = perf_counter()
             bounds = compute_bounds(network, name, n, margins="product")
@@ -199,15 +216,11 @@ def _curve(
                 for j, value in enumerate(row)
                 if value > margins[i][j]
             ]
-            counts[name] = _certified(bounds.margins.matrix, outputs)
+            counts[name] = int(outputs.verdicts(bounds).certified.sum())
+        literal = replace(bounds, margins=replace(bounds.margins, matrix=margins))
+        counts["seed"] = int(outputs.verdicts(literal).certified.sum())
         points.append(Point(n, counts["seed"], counts["arb"], counts["exact"], seconds))
     return points
-
-
-def _certified(margins: Sequence[Sequence[Fraction]], outputs: Outputs) -> int:
-    certifier = Certifier(margins, precision_ladder("arb"))
-    radii = outputs.epsilons or ()
-    return sum(certifier.verdict(row, eps).certified for row, eps in zip(outputs.rows, radii, strict=True))
 
 
 def _paper_table(
@@ -225,16 +238,12 @@ def _paper_table(
     shown.add_row("MNIST", "11", "paper", _seconds(mnist["time"]), f"{mnist['robust']} %", f"{mnist['vra']} %")
     labels = setting.shared / "data" / "mnist.npz"
     for name in ("arb", "exact"):
-        certifier = Certifier(
-            compute_bounds(network, name, 11, margins="product").margins.matrix, precision_ladder("arb")
-        )
-        rows = zip(outputs.rows, outputs.epsilons or (), strict=True)
-        verdicts = [certifier.verdict(row, eps, index) for index, (row, eps) in enumerate(rows)]
+        verdicts = outputs.verdicts(compute_bounds(network, name, 11, margins="product"))
         vra = "no labels"
         if labels.is_file():
             with np.load(labels, allow_pickle=False) as archive:
-                vra = f"{100 * (summarise(verdicts, archive['y_test'].tolist()).vra or 0):.2f} %"
-        share = f"{100 * sum(v.certified for v in verdicts) / len(verdicts):.2f} %"
+                vra = f"{100 * (verdicts.certified & (verdicts.argmax == archive['y_test'])).mean():.2f} %"
+        share = f"{100 * verdicts.certified.mean():.2f} %"
         shown.add_row("", "11", name, f"{curve[10].seconds[name]:.1f}", share, vra)
     cifar = theirs["CIFAR-10"]
     shown.add_row("CIFAR-10", "12", "paper", _seconds(cifar["time"]), f"{cifar['robust']} %", f"{cifar['vra']} %")

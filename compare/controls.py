@@ -1,4 +1,8 @@
-"""Certifiers that are broken on purpose, each in one place. A harness that does not catch them is worth nothing."""
+"""Certifiers that are broken on purpose, each in one place. A harness that does not catch them is worth nothing.
+
+Uses much of the package itself: what is broken here lies inside. The question is put as a user puts it: one part is
+replaced, and `compute_bounds` is asked.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,12 @@ from unittest.mock import patch
 import numpy as np
 
 from compare.harness import Asked
-from intervalcert import Network
+from intervalcert import Bounds, Network, api
 from intervalcert.backends.exact import ExactBackend, ExactMatrix, ExactScalar
 from intervalcert.backends.generic import GenericMatrix, hull_of_roots
 from intervalcert.backends.protocol import Floats, Truth
-from intervalcert.bounds.margin_bounds import MarginPlan, NetworkBounds, network_bounds
-from intervalcert.bounds.norm_bounds import Plan
 from intervalcert.model.layers import Layer
-from intervalcert.numbers.matrices import RationalMatrix, RationalVector
+from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import sqrt_lower
 from intervalcert.proof import chain, cholesky, ellipsoids
 from intervalcert.search import chain as chain_search
@@ -27,7 +29,7 @@ from intervalcert.search.ellipsoids import GuessedStep, guess_majorant, guess_st
 
 __all__ = ["BOUND_CONTROLS", "GRADIENT_CONTROLS", "SPOILED", "VERDICT_CONTROLS", "Broken"]
 
-Matrix = tuple[tuple[Fraction, ...], ...]
+Logits = tuple[Fraction, ...]
 
 
 # -- numbers that are rounded toward zero, as floats without directed rounding would be ------------------------------
@@ -139,26 +141,27 @@ class _WithMatrix(ExactBackend):
         return self.kind(data.numerators, data.denominator)
 
 
-def _run(network: Network, backend: object, asked: Asked) -> NetworkBounds:
-    plans = [asked.plan] * len(network.layers)
-    return network_bounds(network, (backend,), plans, margins=asked.margins)  # type: ignore[arg-type]
+def _run(network: Network, backend: object, asked: Asked) -> Bounds:
+    """Bounds by that number system in the place of exact rationals: without another one behind it."""
+    with patch.object(api, "precision_ladder", lambda *_: (backend,)):
+        return asked.bounds(network, "exact")
 
 
-def _truncating(network: Network, asked: Asked) -> NetworkBounds:
+def _truncating(network: Network, asked: Asked) -> Bounds:
     return _run(network, _TruncatingBackend(asked.prec), asked)
 
 
-def _without_error(network: Network, asked: Asked) -> NetworkBounds:
+def _without_error(network: Network, asked: Asked) -> Bounds:
     return _run(network, _WithMatrix(asked.prec, _WithoutError), asked)
 
 
-def _without_widening(network: Network, asked: Asked) -> NetworkBounds:
+def _without_widening(network: Network, asked: Asked) -> Bounds:
     return _run(network, _WithMatrix(asked.prec, _WithoutWidening), asked)
 
 
-def _roots_from_below(network: Network, asked: Asked) -> NetworkBounds:
+def _roots_from_below(network: Network, asked: Asked) -> Bounds:
     with patch.object(ExactBackend, "sqrt_upper", lambda self, x: ExactScalar(sqrt_lower(x.value, self.prec))):
-        return _run(network, ExactBackend(asked.prec), asked)
+        return asked.bounds(network, "exact")
 
 
 def _nothing(_: object, backend: Any) -> Any:
@@ -166,9 +169,9 @@ def _nothing(_: object, backend: Any) -> Any:
     return backend.scalar(Fraction(0))
 
 
-def _without_residual(network: Network, asked: Asked) -> NetworkBounds:
+def _without_residual(network: Network, asked: Asked) -> Bounds:
     with patch.object(cholesky, "frobenius_upper", _nothing):
-        return _run(network, ExactBackend(asked.prec), asked)
+        return asked.bounds(network, "exact")
 
 
 # -- chains that are broken --------------------------------------------------------------------------------------------
@@ -176,30 +179,30 @@ def _without_residual(network: Network, asked: Asked) -> NetworkBounds:
 _HAIR = 2.0**-10
 
 
-def _shrunk_after_the_proof(network: Network, asked: Asked) -> NetworkBounds:
+def _shrunk_after_the_proof(network: Network, asked: Asked) -> Bounds:
     """A thousandth less of each P' is handed to the next layer than was proved."""
 
     def point(values: Floats, backend: Any) -> Any:
         return ellipsoids.point(values * (1 - _HAIR), backend)
 
     with patch.object(chain, "point", point):
-        return _run(network, ExactBackend(asked.prec), asked)
+        return asked.bounds(network, "exact")
 
 
-def _with_slopes(network: Network, low: Fraction, high: Fraction, asked: Asked) -> NetworkBounds:
+def _with_slopes(network: Network, low: Fraction, high: Fraction, asked: Asked) -> Bounds:
     """Another sector is believed of all activations."""
     with patch.object(Layer, "slopes", property(lambda layer: None if layer.activation is None else (low, high))):
-        return _run(network, ExactBackend(asked.prec), asked)
+        return asked.bounds(network, "exact")
 
 
-def _narrow_sector(network: Network, asked: Asked) -> NetworkBounds:
+def _narrow_sector(network: Network, asked: Asked) -> Bounds:
     """ReLU taken for a leaky one."""
     return _with_slopes(network, Fraction(_HAIR), Fraction(1), asked)
 
 
-def _norm_of_s_without_residual(network: Network, asked: Asked) -> NetworkBounds:
+def _norm_of_s_without_residual(network: Network, asked: Asked) -> Bounds:
     with patch.object(chain, "eigenvalue_upper", lambda _, factor, backend: backend.scalar(factor.c)):
-        return _run(network, ExactBackend(asked.prec), asked)
+        return asked.bounds(network, "exact")
 
 
 @contextmanager
@@ -235,26 +238,26 @@ def _spoiled_g() -> Iterator[None]:
 
 
 def _believed(spoiled: Callable[[], Any]) -> Broken:
-    def compute(network: Network, asked: Asked) -> NetworkBounds:
+    def compute(network: Network, asked: Asked) -> Bounds:
         with spoiled(), patch.object(ellipsoids, "frobenius_upper", _nothing):
-            return _run(network, ExactBackend(asked.prec), asked)
+            return asked.bounds(network, "exact")
 
     return compute
 
 
 def _unbelieved(spoiled: Callable[[], Any]) -> Broken:
-    def compute(network: Network, asked: Asked) -> NetworkBounds:
+    def compute(network: Network, asked: Asked) -> Bounds:
         with spoiled():
-            return _run(network, ExactBackend(asked.prec), asked)
+            return asked.bounds(network, "exact")
 
     return compute
 
 
-Broken = Callable[[Network, Asked], NetworkBounds]
-_GRAM = Asked(16, Plan("gram", 5), MarginPlan("product"))
-_CHOLESKY = Asked(64, Plan("cholesky", 5), MarginPlan("product"))
-_CHAIN = Asked(64, Plan("cholesky", 5), MarginPlan("chain"))
-_TUNED = Asked(64, Plan("cholesky", 5), MarginPlan("chain", tuning_rounds=3))
+Broken = Callable[[Network, Asked], Bounds]
+_GRAM = Asked(16, "gram", 5, "product")
+_CHOLESKY = Asked(64, "cholesky", 5, "product")
+_CHAIN = Asked(64, "cholesky", 5, "chain")
+_TUNED = Asked(64, "cholesky", 5, "chain", 3)
 
 BOUND_CONTROLS: dict[str, tuple[Asked, Broken]] = {
     "rounding toward zero": (_GRAM, _truncating),
@@ -282,18 +285,18 @@ SPOILED: dict[str, tuple[Asked, Broken]] = {
 """The same bad guesses, in honest hands: each must be given up, for the product."""
 
 
-def _first_layer_skipped(network: Network) -> NetworkBounds:
+def _first_layer_skipped(network: Network) -> Bounds:
     """A published fault: the recursion starts at the second layer. (Its sigmas are those of other layers.)"""
-    found = _run(Network(network.layers[1:], network.sources), ExactBackend(_CHAIN.prec), _CHAIN)
+    found = _CHAIN.bounds(Network(network.layers[1:], network.sources), "exact")
     return replace(found, margins=replace(found.margins, sigmas=()))
 
 
-def _half_the_spread(network: Network) -> NetworkBounds:
+def _half_the_spread(network: Network) -> Bounds:
     """The multiplier's sector is [m - ρ/2, m + ρ/2]: a ReLU whose slopes lie between 1/4 and 3/4."""
     return _with_slopes(network, Fraction(1, 4), Fraction(3, 4), _CHAIN)
 
 
-def _without_the_multiplier(network: Network) -> NetworkBounds:
+def _without_the_multiplier(network: Network) -> Bounds:
     """Q = M·B·M, without the W² of the activation's part."""
 
     def guess(s: Floats, sector: ellipsoids.Sector, v: Floats) -> GuessedStep:
@@ -301,10 +304,10 @@ def _without_the_multiplier(network: Network) -> NetworkBounds:
         return replace(found, step=replace(found.step, after=found.step.core))
 
     with patch.object(chain_search, "guess_step", guess), patch.object(ellipsoids, "_is_raised", lambda *_: True):
-        return _run(network, ExactBackend(_CHAIN.prec), _CHAIN)
+        return _CHAIN.bounds(network, "exact")
 
 
-GRADIENT_CONTROLS: dict[str, Callable[[Network], NetworkBounds]] = {
+GRADIENT_CONTROLS: dict[str, Callable[[Network], Bounds]] = {
     "the first layer skipped": _first_layer_skipped,
     "half the spread of the sector": _half_the_spread,
     "a step without its multiplier": _without_the_multiplier,
@@ -315,18 +318,16 @@ GRADIENT_CONTROLS: dict[str, Callable[[Network], NetworkBounds]] = {
 # -- verdicts --------------------------------------------------------------------------------------------------------
 
 
-def _winner_by_value(margins: Matrix, logits: RationalVector, eps: Fraction) -> bool:
+def _winner_by_value(bounds: Bounds, logits: Logits, eps: Fraction) -> bool:
     """Leaves out every class whose logit equals the largest: the tie-masking fault of a published certifier."""
-    y = [Fraction(n, logits.denominator) for n in logits.numerators]
-    j = y.index(max(y))
-    return all(y[j] - y[i] > eps * margins[i][j] for i in range(len(y)) if y[i] != y[j])
+    j, y = logits.index(max(logits)), logits
+    return all(y[j] - y[i] > eps * bounds.margins.matrix[i][j] for i in range(len(y)) if y[i] != y[j])
 
 
-def _eps_as_float(margins: Matrix, logits: RationalVector, eps: Fraction) -> bool:
+def _eps_as_float(bounds: Bounds, logits: Logits, eps: Fraction) -> bool:
     """Reads 0.3 as the float next to it, which is below."""
-    y = [Fraction(n, logits.denominator) for n in logits.numerators]
-    j = y.index(max(y))
-    return all(y[j] - y[i] > Fraction(float(eps)) * margins[i][j] for i in range(len(y)) if i != j)
+    j, y, read = logits.index(max(logits)), logits, Fraction(float(eps))
+    return all(y[j] - y[i] > read * bounds.margins.matrix[i][j] for i in range(len(y)) if i != j)
 
 
 VERDICT_CONTROLS = {"excluding the winner by value": _winner_by_value, "eps read as a float": _eps_as_float}

@@ -11,16 +11,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+import intervalcert
 from intervalcert import Network, load_model
-from intervalcert.cli.demo import DATA
-from intervalcert.model.arrays import exact_matrix
-from intervalcert.numbers.matrices import RationalMatrix
 
 __all__ = ["MODELS", "Item", "bundled", "corpus", "halved_and_doubled", "seed_networks", "small_model"]
 
 MODELS = Path(__file__).parent / "models"
 
 Floats = npt.NDArray[np.float64]
+Rows = list[list[Fraction]]
 Shape = tuple[int, int]
 
 
@@ -38,9 +37,9 @@ def _orthogonal(rng: np.random.Generator, shape: Shape) -> Floats:
     return np.asarray(q[: shape[0], : shape[1]])
 
 
-def _hilbert(_: np.random.Generator, shape: Shape) -> RationalMatrix:
+def _hilbert(_: np.random.Generator, shape: Shape) -> Rows:
     rows, columns = shape
-    return RationalMatrix.from_fractions([[Fraction(1, i + j + 1) for j in range(columns)] for i in range(rows)])
+    return [[Fraction(1, i + j + 1) for j in range(columns)] for i in range(rows)]
 
 
 def _hadamard(_: np.random.Generator, shape: Shape) -> Floats:
@@ -57,7 +56,7 @@ def _mixed(rng: np.random.Generator, shape: Shape) -> Floats:
     return np.asarray(rng.standard_normal(shape) * 10.0 ** rng.integers(-250, 250, shape))
 
 
-KINDS: dict[str, Callable[[np.random.Generator, Shape], Floats | RationalMatrix]] = {
+KINDS: dict[str, Callable[[np.random.Generator, Shape], Floats | Rows]] = {
     "gaussian": lambda rng, shape: rng.standard_normal(shape),
     "float32": lambda rng, shape: rng.standard_normal(shape).astype(np.float32).astype(np.float64),
     "orthogonal": _orthogonal,
@@ -111,9 +110,8 @@ def _generated() -> Iterator[Item]:
         yield Item(f"{between} #{seed}", _network(*layers, between=between))
 
 
-def _network(*layers: Floats | RationalMatrix, between: str = "relu") -> Network:
-    exact = [w if isinstance(w, RationalMatrix) else exact_matrix(w, "weights") for w in layers]
-    return Network.of(exact, between=between)
+def _network(*layers: Floats | Rows, between: str = "relu") -> Network:
+    return Network.from_arrays(layers, between=between)
 
 
 def seed_networks() -> dict[str, Network]:
@@ -134,16 +132,15 @@ def small_model() -> Network:
 
 def bundled() -> Network:
     """The MNIST model that comes with the package."""
-    return load_model(DATA / "mnist.npz")
+    return load_model(Path(intervalcert.__file__).parent / "data" / "mnist.npz")
 
 
 def halved_and_doubled(network: Network, times: int) -> Network:
     """The last hidden layer over 2^times, the head times 2^times: the same function, the same margins."""
-    *body, before, last = (layer.weights for layer in network.layers)
-    return Network.of(
+    factors = [*[Fraction(1)] * (len(network.layers) - 2), Fraction(1, 2**times), Fraction(2**times)]
+    return Network.from_arrays(
         [
-            *body,
-            RationalMatrix(before.numerators, before.denominator << times),
-            RationalMatrix(last.numerators << times, last.denominator),
+            [[factor * Fraction(x, layer.weights.denominator) for x in row] for row in layer.weights.numerators]
+            for layer, factor in zip(network.layers, factors, strict=True)
         ]
     )

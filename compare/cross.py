@@ -1,14 +1,17 @@
 """Backend against backend: every interval result must be at least the exact one. No tolerance, anywhere.
 
-Compared are norms, margins by the product and by the chain (tuned or not), and the sigmas that come with a chain. The
-same checks are run over deliberately broken variants (`compare.controls`): each must be caught, else the harness itself
-is blind and the run fails. And a chain that floats guessed badly must be given up.
+Compared are norms, margins by the product and by the chain (tuned or not), and the sigmas that come with a chain, as
+`compute_bounds` gives them. What a number system cannot settle, a finer one is asked; so it is counted how often the
+one that was named gave the answer, and one that never does fails the run. Verdicts are held against the definition.
+
+The same checks are run over deliberately broken variants (`compare.controls`): each must be caught, else the harness
+itself is blind and the run fails. And a chain that floats guessed badly must be given up.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -20,49 +23,48 @@ import numpy as np
 from compare.controls import BOUND_CONTROLS, SPOILED, VERDICT_CONTROLS
 from compare.corpus import Item, corpus
 from compare.harness import Asked, Outcome, Setting, table
-from intervalcert import Network, load_model
-from intervalcert.backends.registry import backend_names, get_backend, precision_ladder
-from intervalcert.bounds.margin_bounds import NO_CHAIN, MarginPlan, Margins, NetworkBounds, network_bounds
-from intervalcert.bounds.norm_bounds import Plan
-from intervalcert.errors import InconclusiveError, SoundnessError
-from intervalcert.numbers.matrices import RationalVector
-from intervalcert.proof.decision import Certifier
+from intervalcert import Bounds, IntervalcertError, SoundnessError, certify, load_model
 
-__all__ = ["Compute", "Decide", "bound_violations", "plainly_certified", "run", "verdict_violations"]
+__all__ = [
+    "BACKENDS",
+    "DECISIONS",
+    "Decide",
+    "answered",
+    "bound_violations",
+    "plainly_certified",
+    "run",
+    "wrong_verdicts",
+]
 
-Compute = Callable[[Network, Asked], NetworkBounds]
-Matrix = tuple[tuple[Fraction, ...], ...]
-Decide = Callable[[Matrix, RationalVector, Fraction], bool]
-"""(margins, logits, eps) -> certified?"""
+Logits = tuple[Fraction, ...]
+Output = tuple[Logits, Fraction]
+"""Logits, and an eps."""
+Decide = Callable[[Bounds, Logits, Fraction], bool]
+"""(bounds, logits, eps) -> certified?"""
+
+BACKENDS = ("exact", "arb", "float64", "mpmath")
 
 SETTINGS = (
-    Asked(64, Plan("gram", 11), MarginPlan("product")),
-    Asked(64, Plan("cholesky", 3), MarginPlan("chain")),
-    Asked(64, Plan("cholesky", 3), MarginPlan("chain", tuning_rounds=5)),
-    Asked(16, Plan("gram", 3), MarginPlan("product")),
-    Asked(16, Plan("cholesky", 3), MarginPlan("product")),
-    Asked(32, Plan("cholesky", 3), MarginPlan("chain", tuning_rounds=1)),
-    Asked(24, Plan("gram", 6), MarginPlan("best")),
-    Asked(128, Plan("gram", 12), MarginPlan("best", tuning_rounds=2)),
-    Asked(64, Plan("gram", 0), MarginPlan("product")),
+    Asked(64, "gram", 11, "product"),
+    Asked(64, "cholesky", 3, "chain"),
+    Asked(64, "cholesky", 3, "chain", 5),
+    Asked(16, "gram", 3, "product"),
+    Asked(24, "gram", 3, "product"),
+    Asked(16, "cholesky", 3, "product"),
+    Asked(32, "cholesky", 3, "chain", 1),
+    Asked(24, "gram", 6, "best"),
+    Asked(128, "gram", 12, "best", 2),
+    Asked(64, "gram", 0, "product"),
 )
-"""Large networks are run with the first two."""
-
-
-def on_backend(name: str) -> Compute:
-    """One number system without fallback: what it cannot settle is reported as such, not handed on."""
-
-    def compute(network: Network, asked: Asked) -> NetworkBounds:
-        plans = [asked.plan] * len(network.layers)
-        return network_bounds(network, (get_backend(name, asked.prec),), plans, margins=asked.margins)
-
-    return compute
+"""Large networks are run with the first two. On 16 bits most norms by Gram iteration are too wide, and finer numbers
+give them; 24 bits are the fewest on which each number system gives them itself.
+"""
 
 
 # -- bounds ----------------------------------------------------------------------------------------------------------
 
 
-def bound_violations(found: NetworkBounds, exact: NetworkBounds) -> list[str]:
+def bound_violations(found: Bounds, exact: Bounds) -> list[str]:
     """Where an upper bound is below the exact one, or a lower bound above it."""
     wrong = []
     for index, (a, e) in enumerate(zip(found.layers, exact.layers, strict=True)):
@@ -80,18 +82,32 @@ def bound_violations(found: NetworkBounds, exact: NetworkBounds) -> list[str]:
     return wrong
 
 
-def excesses(found: NetworkBounds, exact: NetworkBounds) -> Iterator[float]:
+def excesses(found: Bounds, exact: Bounds) -> Iterator[float]:
     """By which part each margin is above the exact one."""
     for row, reference in zip(found.margins.matrix, exact.margins.matrix, strict=True):
         yield from (float(a / e - 1) for a, e in zip(row, reference, strict=True) if e)
 
 
+def answered(name: str, found: Bounds) -> list[bool]:
+    """Of each layer and, at last, of the margins: whether the number system of that name gave the answer itself.
+
+    At the precision that was asked for: what it could not settle there is said, under its name.
+    """
+    parts = (*found.layers, found.margins)
+    return [not any(reason.startswith(name) for reason in part.skipped_because) for part in parts]
+
+
 @dataclass
 class Tally:
-    """What one backend did over the corpus. without_chain: where one was asked for, and the product was given."""
+    """What one backend did over the corpus.
+
+    answers: bounds of layers, and margins; own: those that it gave itself. without_chain: where one was asked for, and
+    the product was given. excess: of margins that it gave itself.
+    """
 
     runs: int = 0
-    inconclusive: int = 0
+    answers: int = 0
+    own: int = 0
     without_chain: int = 0
     seconds: float = 0.0
 
@@ -102,40 +118,56 @@ class Tally:
 # -- verdicts --------------------------------------------------------------------------------------------------------
 
 
-def plainly_certified(margins: Matrix, logits: RationalVector, eps: Fraction) -> bool:
+def plainly_certified(bounds: Bounds, logits: Logits, eps: Fraction) -> bool:
     """The definition, word for word, in rationals: the reference that certifiers are checked against."""
-    y = [Fraction(n, logits.denominator) for n in logits.numerators]
-    j = next(i for i, value in enumerate(y) if value == max(y))
-    return all(y[j] - y[i] > eps * margins[i][j] for i in range(len(y)) if i != j)
+    j = next(i for i, value in enumerate(logits) if value == max(logits))
+    return all(logits[j] - logits[i] > eps * bounds.margins.matrix[i][j] for i in range(len(logits)) if i != j)
 
 
-def outputs_near_the_edge(margins: Matrix, seed: int) -> Iterator[tuple[RationalVector, Fraction]]:
+def outputs_near_the_edge(bounds: Bounds, seed: int) -> Iterator[Output]:
     """Ties, and outputs whose lead is exactly eps·L, or a hair above or below it, besides ordinary ones."""
     rng = np.random.default_rng([seed, 5])
-    classes = len(margins)
+    margins, classes = bounds.margins.matrix, bounds.classes
     for eps in (Fraction(0), Fraction(3, 10), Fraction(1, 10**9), Fraction(36, 255)):
-        yield RationalVector((0,) * classes, 1), eps
+        yield (Fraction(0),) * classes, eps
         j = int(rng.integers(classes))
         for hair in (Fraction(0), Fraction(1, 10**40), -Fraction(1, 10**40)):
-            edge = [-eps * (margins[i][j] + hair) if i != j else Fraction(0) for i in range(classes)]
-            yield RationalVector.from_fractions(edge), eps
-        ordinary = [Fraction(float(x)) * max(map(max, margins)) for x in rng.standard_normal(classes)]
-        yield RationalVector.from_fractions(ordinary), eps
+            yield tuple(-eps * (margins[i][j] + hair) if i != j else Fraction(0) for i in range(classes)), eps
+        yield tuple(Fraction(float(x)) * max(map(max, margins)) for x in rng.standard_normal(classes)), eps
 
 
-def verdict_violations(decide: Decide, margins: Matrix, seed: int) -> list[str]:
+def nearest_floats(outputs: Iterable[Output]) -> Iterator[Output]:
+    """Those whose logits are within the floats, at the floats nearest to them."""
+    for logits, eps in outputs:
+        try:
+            yield tuple(Fraction(float(y)) for y in logits), eps
+        except OverflowError:
+            continue
+
+
+def wrong_verdicts(decide: Decide, bounds: Bounds, outputs: Iterable[Output]) -> list[str]:
     """Where a decision differs from the definition."""
     return [
-        f"eps {eps}, logits {logits.numerators}/{logits.denominator}: not what the definition says"
-        for logits, eps in outputs_near_the_edge(margins, seed)
-        if decide(margins, logits, eps) != plainly_certified(margins, logits, eps)
+        f"eps {eps}, logits {', '.join(map(str, logits))}: not what the definition says"
+        for logits, eps in outputs
+        if decide(bounds, logits, eps) != plainly_certified(bounds, logits, eps)
     ]
 
 
-def on_ladder(name: str) -> Decide:
-    """The certifier with the rational fallback that starts on one number system."""
-    ladder = precision_ladder(name)
-    return lambda margins, logits, eps: Certifier(margins, ladder).verdict(logits, eps).certified
+def _of_a_list(bounds: Bounds, logits: Logits, eps: Fraction) -> bool:
+    return certify(bounds, [list(logits)], eps)[0].certified
+
+
+def _of_an_array(bounds: Bounds, logits: Logits, eps: Fraction) -> bool:
+    """Requires: logits that are floats."""
+    return certify(bounds, np.array([[float(y) for y in logits]]), eps)[0].certified
+
+
+DECISIONS: dict[str, tuple[Decide, Callable[[Iterable[Output]], Iterable[Output]]]] = {
+    "a list of rationals": (_of_a_list, iter),
+    "an array of floats": (_of_an_array, nearest_floats),
+}
+"""The ways to ask for a verdict, and what is made of the outputs for each."""
 
 
 # -- the run ---------------------------------------------------------------------------------------------------------
@@ -150,50 +182,62 @@ def run(setting: Setting) -> Outcome:
     tallies: dict[str, Tally] = defaultdict(Tally)
     for item in setting.progress(items, "cross", len(items)):
         _check(item, _feasible(item, setting.short), tallies, outcome)
+    silent = (name for name, tally in tallies.items() if not tally.own)
+    outcome.violations += [f"{name} answered nothing itself: nothing is known of it" for name in silent]
     caught = _controls([item for item in items if item.small][: 16 if setting.short else 40], outcome)
     _report(outcome, tallies, caught, len(items))
     return outcome
 
 
 def _check(item: Item, backends: Sequence[str], tallies: dict[str, Tally], outcome: Outcome) -> None:
+    exact = None
     for asked in SETTINGS if item.small else SETTINGS[:2]:
-        where = f"{item.name}, {asked}"
-        exact = _timed(on_backend("exact"), tallies["exact"], item.network, asked)
-        if exact is None:
-            outcome.violations.append(f"{where}: exact is inconclusive")
+        exact = _compared(item, asked, backends, tallies, outcome)
+    if exact is None:
+        return
+    outputs = list(outputs_near_the_edge(exact, len(item.name)))
+    for way, (decide, given) in DECISIONS.items():
+        wrong = wrong_verdicts(decide, exact, given(outputs))
+        outcome.violations += [f"{item.name}, certified from {way}: {what}" for what in wrong]
+
+
+def _compared(
+    item: Item, asked: Asked, backends: Sequence[str], tallies: dict[str, Tally], outcome: Outcome
+) -> Bounds | None:
+    """The exact bounds, with which all others were compared; None if there are none, which is a violation."""
+    exact = _tallied(tallies["exact"], item, asked, "exact", outcome)
+    for name in backends:
+        found = _tallied(tallies[name], item, asked, name, outcome)
+        if found is None or exact is None:
             continue
-        for name in backends:
-            try:
-                found = _timed(on_backend(name), tallies[name], item.network, asked)
-            except SoundnessError as error:
-                outcome.violations.append(f"{where}, {name}: {error}")
-                continue
-            if found is not None:
-                outcome.violations += [f"{where}, {name}: {wrong}" for wrong in bound_violations(found, exact)]
-                tallies[name].excess.extend(excesses(found, exact))
-    for name in backend_names():
-        wrong = verdict_violations(on_ladder(name), exact.margins.matrix if exact else (), len(item.name))
-        outcome.violations += [f"{item.name}, certified on {name}: {what}" for what in wrong]
+        outcome.violations += [f"{item.name}, {asked}, {name}: {wrong}" for wrong in bound_violations(found, exact)]
+        if answered(name, found)[-1]:
+            tallies[name].excess.extend(excesses(found, exact))
+    return exact
 
 
 def _feasible(item: Item, short: bool) -> list[str]:
     """The backends to compare with `exact`. Pure Python would take a quarter of an hour for the paper's model."""
     most = 16 if short else 64
     large = any(min(layer.weights.shape) > most for layer in item.network.layers)
-    return [name for name in backend_names() if name != "exact" and not (name == "mpmath" and large)]
+    return [name for name in BACKENDS if name != "exact" and not (name == "mpmath" and large)]
 
 
-def _timed(compute: Compute, tally: Tally, network: Network, asked: Asked) -> NetworkBounds | None:
+def _tallied(tally: Tally, item: Item, asked: Asked, name: str, outcome: Outcome) -> Bounds | None:
+    """The bounds that start on that number system; an error in their place is a violation."""
     start = perf_counter()
     tally.runs += 1
     try:
-        found = compute(network, asked)
-    except InconclusiveError:
-        tally.inconclusive += 1
+        found = asked.bounds(item.network, name)
+    except IntervalcertError as error:
+        outcome.violations.append(f"{item.name}, {asked}, {name}: {error}")
         return None
     finally:
         tally.seconds += perf_counter() - start
-    wanted = asked.margins.method != "product" and len(network.layers) > 1
+    own = answered(name, found)
+    tally.answers += len(own)
+    tally.own += sum(own)
+    wanted = asked.margins != "product" and len(found.layers) > 1
     tally.without_chain += wanted and not found.margins.sigmas
     return found
 
@@ -201,11 +245,11 @@ def _timed(compute: Compute, tally: Tally, network: Network, asked: Asked) -> Ne
 def _controls(items: list[Item], outcome: Outcome) -> dict[str, int]:
     """How often each broken variant is caught by the very checks above; never is a violation."""
     caught: dict[str, int] = {}
-    plain = Asked(64, Plan("gram", 3), MarginPlan("product"))
+    plain = Asked(64, "gram", 3, "product")
 
     @cache
-    def exactly(index: int, asked: Asked) -> NetworkBounds:
-        return on_backend("exact")(items[index].network, asked)
+    def exactly(index: int, asked: Asked) -> Bounds:
+        return asked.bounds(items[index].network, "exact")
 
     for name, (asked, broken) in BOUND_CONTROLS.items():
         caught[name] = 0
@@ -214,43 +258,48 @@ def _controls(items: list[Item], outcome: Outcome) -> dict[str, int]:
                 caught[name] += len(bound_violations(broken(item.network, asked), exactly(index, asked)))
             except SoundnessError:
                 caught[name] += 1  # its lower bound contradicted its upper bound: caught as well
-            except InconclusiveError:
-                continue
+            except IntervalcertError:
+                continue  # it gave no answer, and nothing was caught
     for name, decide in VERDICT_CONTROLS.items():
-        found = (verdict_violations(decide, exactly(seed, plain).margins.matrix, seed) for seed in range(len(items)))
+        honest = (exactly(index, plain) for index in range(len(items)))
+        found = (wrong_verdicts(decide, x, outputs_near_the_edge(x, seed)) for seed, x in enumerate(honest))
         caught[name] = sum(map(len, found))
     for name, (asked, spoiled) in SPOILED.items():
-        product = replace(asked, margins=MarginPlan("product"))
+        product = replace(asked, margins="product", tuning_rounds=0)
         outcome.violations += [
             f"{item.name}: a chain was proved from {name}"
             for index, item in enumerate(items)
-            if _said_in_full(item.network, exactly(index, product).margins) != spoiled(item.network, asked).margins
+            if not _given_up(spoiled(item.network, asked), exactly(index, product))
         ]
     outcome.violations += [f"the control '{name}' was not caught" for name, times in caught.items() if not times]
     return caught
 
 
-def _said_in_full(network: Network, product: Margins) -> Margins:
-    """The margins of the product where a chain was asked for: they say that there is none, if there could be one."""
+def _given_up(found: Bounds, product: Bounds) -> bool:
+    """Whether these are the margins of the product, and say that there is no chain, if there could be one."""
+    said = found.margins.skipped_because
+    of_chains = [reason for reason in said if reason.startswith("chain: ")]
+    others = tuple(reason for reason in said if reason not in of_chains)
     return (
-        product if len(network.layers) == 1 else replace(product, skipped_because=(*product.skipped_because, NO_CHAIN))
+        len(of_chains) == (len(found.layers) > 1) and replace(found.margins, skipped_because=others) == product.margins
     )
 
 
 def _report(outcome: Outcome, tallies: dict[str, Tally], caught: dict[str, int], items: int) -> None:
     shown = table(
         f"{items} networks; every bound against exact",
-        *("backend", "runs", "inconclusive", "without a chain", "median excess", "worst", "s"),
+        *("backend", "runs", "answers", "its own", "without a chain", "median excess", "worst", "s"),
     )
     outcome.data["items"] = items
     outcome.data["backends"] = {}
     for name, tally in tallies.items():
         middle, worst = (median(tally.excess), max(tally.excess)) if tally.excess else (0.0, 0.0)
-        counts = map(str, (tally.runs, tally.inconclusive, tally.without_chain))
+        counts = map(str, (tally.runs, tally.answers, tally.own, tally.without_chain))
         shown.add_row(name, *counts, f"{middle:.1e}", f"{worst:.1e}", f"{tally.seconds:.1f}")
         outcome.data["backends"][name] = {
             "runs": tally.runs,
-            "inconclusive": tally.inconclusive,
+            "answers": tally.answers,
+            "own": tally.own,
             "without_chain": tally.without_chain,
             "median_excess": middle,
             "worst_excess": worst,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,18 +20,17 @@ from compare.bench import interleaved
 from compare.harness import Outcome, Setting, table
 from compare.subjects import Subject, ordinary, robust
 from intervalcert import Bounds, certify, certify_inputs, compute_bounds
-from intervalcert.bounds.margin_bounds import MarginMethod
 
 __all__ = ["COSTLY", "WAYS", "looser", "run"]
 
-WAYS: dict[str, tuple[MarginMethod, int]] = {
+WAYS: dict[str, tuple[Literal["product", "chain", "best"], int]] = {
     "product": ("product", 0),
     "chain": ("chain", 0),
     "best": ("best", 0),
     "best, 10 rounds": ("best", 10),
     "best, 50 rounds": ("best", 50),
 }
-"""(margins, effort)"""
+"""(margins, rounds of tuning)"""
 
 BACKENDS = {"float64": 9, "arb": 4, "exact": 4}
 """How often the product and `best` are timed; tuned ones are timed once, on float64 thrice."""
@@ -62,7 +61,7 @@ def _ratios(found: Bounds, product: Bounds) -> list[float]:
 
 def _measured(subject: Subject, outcome: Outcome) -> dict[str, Any]:
     logits = subject.logits
-    bounds = {way: compute_bounds(subject.network, "arb", margins=m, tuning_rounds=e) for way, (m, e) in WAYS.items()}
+    bounds = {way: compute_bounds(subject.network, "arb", margins=m, tuning_rounds=n) for way, (m, n) in WAYS.items()}
     ways: dict[str, Any] = {}
     for way, found in bounds.items():
         if WAYS[way][0] == "best":
@@ -86,13 +85,13 @@ def _timed(subject: Subject, short: bool) -> dict[str, dict[str, float]]:
     """Seconds, by number system and way."""
 
     def task(backend: str, way: str) -> Callable[[], object]:
-        margins, effort = WAYS[way]
-        return lambda: compute_bounds(subject.network, backend, margins=margins, tuning_rounds=effort)
+        margins, rounds = WAYS[way]
+        return lambda: compute_bounds(subject.network, backend, margins=margins, tuning_rounds=rounds)
 
     found = {}
     for backend, repeats in BACKENDS.items():
         plain = {way: task(backend, way) for way in ("product", "best")}
-        tuned = {way: task(backend, way) for way, (_, effort) in WAYS.items() if effort}
+        tuned = {way: task(backend, way) for way, (_, rounds) in WAYS.items() if rounds}
         seconds = interleaved(plain, 2 if short else repeats)
         found[backend] = seconds | interleaved(tuned, 3 if backend == "float64" and not short else 1)
     return found

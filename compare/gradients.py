@@ -8,6 +8,8 @@ in float64 gives a lower bound of the norm of each difference of two of its rows
 alike: along a direction, the values inside a layer may not change faster than they allow.
 
 Chains that are broken on purpose must be convicted by the same points.
+
+Uses the matrices of float64 of the package itself: nothing public encloses a Jacobian.
 """
 
 from __future__ import annotations
@@ -21,16 +23,14 @@ import numpy as np
 import numpy.typing as npt
 
 from compare.controls import GRADIENT_CONTROLS
-from compare.harness import Outcome, Setting, table
+from compare.harness import Asked, Outcome, Setting, table
+from compare.rationals import sqrt_lower
 from compare.subjects import Subject, ordinary, robust
-from intervalcert import Network
+from intervalcert import Bounds, Network, evaluate
 from intervalcert.backends.protocol import Backend, Matrix
 from intervalcert.backends.registry import get_backend
-from intervalcert.bounds.margin_bounds import MarginPlan, Margins, network_bounds
-from intervalcert.bounds.norm_bounds import Plan
 from intervalcert.errors import InconclusiveError
 from intervalcert.numbers.matrices import RationalMatrix
-from intervalcert.numbers.rounding import sqrt_lower
 
 __all__ = [
     "MARGINS",
@@ -48,11 +48,11 @@ Floats = npt.NDArray[np.float64]
 Signs = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int64]
 
-MARGINS: dict[str, MarginPlan] = {
-    "product": MarginPlan("product"),
-    "chain": MarginPlan("chain"),
-    "chain, tuned": MarginPlan("chain", tuning_rounds=10),
-    "best": MarginPlan("best", tuning_rounds=10),
+MARGINS = {
+    "product": Asked(64, "auto", "auto", "product"),
+    "chain": Asked(64, "auto", "auto", "chain"),
+    "chain, tuned": Asked(64, "auto", "auto", "chain", 10),
+    "best": Asked(64, "auto", "auto", "best", 10),
 }
 """What is checked, on `exact`: no other number system gives less."""
 
@@ -62,25 +62,19 @@ POINTS = 1_000
 # -- the truth ---------------------------------------------------------------------------------------------------------
 
 
-def active_neurons(network: Network, points: RationalMatrix) -> tuple[list[Signs], Signs]:
-    """Which neurons of each hidden layer are active at the points (columns), and where all of them are proved.
+def active_neurons(network: Network, numerators: Integers, unit: int) -> tuple[list[Signs], Signs]:
+    """Which neurons of each hidden layer are active at the points, and at which points all of them are proved.
 
-    A neuron whose value before the activation is exactly zero is neither active nor not: there the network has a kink.
+    numerators: the points, in rows, over `unit`. A neuron whose value before the activation is exactly zero is neither
+    active nor not: there the network has a kink.
     """
-    backend = get_backend("exact")
-    x = backend.matrix(points)
-    everywhere = backend.matrix(RationalMatrix.from_floats(np.ones((1, points.shape[1]))))
-    active, proved = [], np.ones(points.shape[1], dtype=bool)
-    for layer in network.layers[:-1]:
-        if layer.activation is None or layer.activation.name != "relu":
-            raise ValueError("gradients are found for ReLU networks")
-        z = backend.matrix(layer.weights) @ x
-        if layer.bias is not None:
-            z = z + backend.matrix(layer.bias) @ everywhere
-        lower, upper = z.float_bounds()
+    if set(network.activations[:-1]) - {"relu"}:
+        raise ValueError("gradients are found for ReLU networks")
+    found = evaluate(network, numerators, scale=Fraction(1, unit), backend="exact")
+    active, proved = [], np.ones(len(numerators), dtype=bool)
+    for lower, upper in zip(found.lower[:-1], found.upper[:-1], strict=True):
         active.append(lower > 0)
-        proved &= ((lower > 0) | (upper < 0)).all(axis=0)
-        x = z.positive_part()
+        proved &= ((lower > 0) | (upper < 0)).all(axis=1)
     return active, proved
 
 
@@ -153,13 +147,13 @@ def steepest(
     network: Network, numerators: Integers, unit: int, backend: Backend[Any], progress: Callable[..., Any] = iter
 ) -> Steepest:
     """Over all points (rows of integers over `unit`)."""
-    active, proved = active_neurons(network, RationalMatrix(numerators.T.astype(object), unit))
+    active, proved = active_neurons(network, numerators, unit)
     weights = [backend.matrix(layer.weights) for layer in network.layers]
     floats = [layer.weights.near_floats().values for layer in network.layers[:-1]]
     pairs = [(i, j) for j in range(network.outputs) for i in range(j)]
     found = Steepest(kinks=int((~proved).sum()))
     for point in progress(np.flatnonzero(proved).tolist()):
-        masks = [mask[:, point] for mask in active]
+        masks = [mask[point] for mask in active]
         direction = backend.matrix(RationalMatrix.from_floats(stretched(floats, masks)))
         try:
             squares = dict(zip(pairs, gradient_squares_lower(weights, masks, pairs), strict=True))
@@ -171,8 +165,9 @@ def steepest(
     return found
 
 
-def too_small(margins: Margins, found: Steepest) -> list[str]:
+def too_small(bounds: Bounds, found: Steepest) -> list[str]:
     """Margins and sigmas that are exceeded; exactly, without tolerance."""
+    margins = bounds.margins
     wrong = [
         f"margin {i},{j} is exceeded by the gradient at point {point}"
         for (i, j), (square, point) in found.squares.items()
@@ -186,12 +181,13 @@ def too_small(margins: Margins, found: Steepest) -> list[str]:
     ]
 
 
-def nearest(margins: Margins, found: Steepest) -> tuple[float, float | None]:
+def nearest(bounds: Bounds, found: Steepest) -> tuple[float, float | None]:
     """The largest part of a margin that a gradient attains, and of the root of the last sigma that a stretch does."""
+    margins = bounds.margins
     leads = ((square, margins.matrix[i][j] ** 2) for (i, j), (square, _) in found.squares.items())
     last = len(margins.sigmas) - 1
-    inner = float(sqrt_lower(found.inner[last][0] / margins.sigmas[last], 64)) if margins.sigmas else None
-    return max(float(sqrt_lower(square / most, 64)) for square, most in leads if most), inner
+    inner = float(sqrt_lower(found.inner[last][0] / margins.sigmas[last])) if margins.sigmas else None
+    return max(float(sqrt_lower(square / most)) for square, most in leads if most), inner
 
 
 # -- the run -----------------------------------------------------------------------------------------------------------
@@ -209,7 +205,7 @@ def run(setting: Setting) -> Outcome:
         found = _steepest_of(setting, subject, _points(subject, 100 if setting.short else POINTS))
         _check(subject, found, outcome, shown)
         for name, broken in GRADIENT_CONTROLS.items():
-            caught[name][subject.name] = len(too_small(broken(subject.network).margins, found))
+            caught[name][subject.name] = len(too_small(broken(subject.network), found))
     _controls(caught, outcome)
     outcome.tables.insert(0, shown)
     return outcome
@@ -234,10 +230,9 @@ def _check(subject: Subject, found: Steepest, outcome: Outcome, shown: Any) -> N
     if not found.points:
         outcome.violations.append(f"{subject.name}: no gradient was found at any point")
         return
-    ladder, plans = (get_backend("exact"),), [Plan("auto")] * len(subject.network.layers)
     parts = {}
-    for name, margins in MARGINS.items():
-        bounds = network_bounds(subject.network, ladder, plans, margins=margins).margins
+    for name, asked in MARGINS.items():
+        bounds = asked.bounds(subject.network, "exact")
         outcome.violations += [f"{subject.name}, {name}: {wrong}" for wrong in too_small(bounds, found)]
         parts[name], inner = nearest(bounds, found)
         if inner is not None:

@@ -8,15 +8,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from intervalcert.bounds.margin_bounds import MarginPlan
-from intervalcert.bounds.norm_bounds import Plan
-from intervalcert.errors import InputError
+from intervalcert import Bounds, InputError, Network, compute_bounds
 
 __all__ = ["Asked", "Outcome", "Setting", "machine", "require_folder", "store", "table"]
 
@@ -50,12 +48,26 @@ class Asked:
     """What the first stage is asked for: bits of the grid, how to bound norms, how to bound margins."""
 
     prec: int
-    plan: Plan
-    margins: MarginPlan
+    method: Literal["gram", "cholesky", "auto"]
+    iterations: int | Literal["auto"]
+    margins: Literal["product", "chain", "best"]
+    tuning_rounds: int = 0
 
     def __str__(self) -> str:
-        tuned = f", {self.margins.tuning_rounds} rounds" if self.margins.tuning_rounds else ""
-        return f"prec {self.prec}, {self.plan.method}, {self.plan.iterations} steps, {self.margins.method}{tuned}"
+        tuned = f", {self.tuning_rounds} rounds" if self.tuning_rounds else ""
+        return f"prec {self.prec}, {self.method}, {self.iterations} steps, {self.margins}{tuned}"
+
+    def bounds(self, network: Network, backend: str) -> Bounds:
+        """The answer, asked first of the number system of that name."""
+        return compute_bounds(
+            network,
+            backend,
+            self.iterations,
+            method=self.method,
+            margins=self.margins,
+            tuning_rounds=self.tuning_rounds,
+            prec=self.prec,
+        )
 
 
 @dataclass

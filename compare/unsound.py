@@ -3,6 +3,8 @@
 A rule is caught in one of two ways, both settled in rationals by the network itself, without our bounds: two inputs
 exceed a bound that it reports, or a perturbation within the radius flips an output that it certifies. Ours must hold
 on the very same inputs. A rule that is caught nowhere fails the run: the demonstration would be an empty claim.
+
+Uses the network in plain floats of the package itself: gradients, to know where to look; they settle nothing.
 """
 
 from __future__ import annotations
@@ -18,10 +20,8 @@ import numpy.typing as npt
 
 from compare.corpus import MODELS, bundled, halved_and_doubled, seed_networks, small_model
 from compare.harness import Outcome, Setting, table
+from compare.rationals import decimal_lower, decimal_upper, sqrt_lower
 from intervalcert import Bounds, Network, certify, compute_bounds
-from intervalcert.numbers.matrices import RationalMatrix
-from intervalcert.numbers.rounding import sqrt_lower
-from intervalcert.numbers.text import decimal_lower, decimal_upper, format_exact
 from intervalcert.search.float_network import FloatNetwork
 
 __all__ = ["BOUNDS", "FIGURES", "GUARDED", "NORMS", "TIES", "certified", "exact_logits", "run"]
@@ -166,17 +166,18 @@ def _exact(x: npt.NDArray[Any]) -> Point:
     return np.array([Fraction(float(a)) for a in x])
 
 
-def norm_witness(weights: RationalMatrix) -> Fraction:
-    """A lower bound of ||W||: ||Wx||/||x|| for an x near the first singular direction, rounded down."""
+def norm_witness(network: Network, index: int) -> Fraction:
+    """A lower bound of ||W|| of a layer: ||Wx||/||x|| for an x near the first singular direction, rounded down."""
+    weights = network.layers[index].weights
     x = _exact(np.linalg.svd(weights.near_floats().values)[2][0])
     image = weights.numerators @ x
-    return sqrt_lower(image @ image / (x @ x) / weights.denominator**2, 64)
+    return sqrt_lower(image @ image / (x @ x) / weights.denominator**2)
 
 
 def margin_witness(network: Network, i: int, j: int, u: Point, v: Point) -> Fraction:
     """A lower bound of the Lipschitz constant of N_j - N_i: its change from u to v over ||u - v||, rounded down."""
     change = exact_logits(network, u) - exact_logits(network, v)
-    return sqrt_lower((change[j] - change[i]) ** 2 / ((u - v) @ (u - v)), 64)
+    return sqrt_lower((change[j] - change[i]) ** 2 / ((u - v) @ (u - v)))
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,7 @@ class Perturbation:
         return int(np.argmax(self.logits)), int(np.argmax(self.logits_perturbed))
 
     def record(self) -> dict[str, Any]:
-        exactly = {name: list(map(format_exact, x)) for name, x in vars(self).items() if name != "eps"}
+        exactly = {name: list(map(str, x)) for name, x in vars(self).items() if name != "eps"}
         return {"eps": float(self.eps), "winners": list(self.winners), **exactly}
 
 
@@ -374,9 +375,8 @@ def _applicable(case: Case) -> dict[str, Margins]:
 
 
 def claims(case: Case) -> Iterator[AuditedClaim]:
-    layers = zip(case.network.layers[:-1], case.weights, case.bounds.layers, strict=False)
-    for index, (layer, weights, ours) in enumerate(layers):
-        lower = norm_witness(layer.weights)
+    for index, (weights, ours) in enumerate(zip(case.weights[:-1], case.bounds.layers[:-1], strict=True)):
+        lower = norm_witness(case.network, index)
         for rule, norm in NORMS.items():
             yield AuditedClaim(rule, case.name, f"norm of layer {index}", norm(weights), lower, ours.upper)
     for rule, margins in _applicable(case).items():

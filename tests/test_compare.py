@@ -1,5 +1,7 @@
 """Short versions of the comparison run here: what `python -m compare` finds in full must not break unnoticed."""
 
+import ast
+import re
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -7,18 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import intervalcert
 from compare import attack, cross, gains, gradients, seed
 from compare.__main__ import PARTS, main
 from compare.controls import BOUND_CONTROLS, GRADIENT_CONTROLS, VERDICT_CONTROLS
 from compare.corpus import MODELS, corpus, small_model
 from compare.harness import Asked, Outcome, Setting, store
 from compare.ordinary import clusters, logits, trained
-from intervalcert import Network, compute_bounds
-from intervalcert.backends.registry import get_backend
-from intervalcert.bounds.margin_bounds import MarginPlan, network_bounds
-from intervalcert.bounds.norm_bounds import Plan
-from intervalcert.execution.streaming import read_outputs
-from intervalcert.numbers.matrices import RationalMatrix
+from compare.rationals import decimal_lower, decimal_upper, sqrt_lower
+from intervalcert import Network, SoundnessError, compute_bounds
+from intervalcert.backends.registry import backend_names, get_backend
 from intervalcert.proof import local as local_proof
 from intervalcert.proof.ellipsoids import Sector
 from intervalcert.search import local as local_search
@@ -36,7 +36,54 @@ def test_backends_against_each_other_and_every_control_is_caught(short):
     assert outcome.violations == []
     assert outcome.data["controls"].keys() == BOUND_CONTROLS.keys() | VERDICT_CONTROLS.keys()
     assert all(outcome.data["controls"].values())
-    assert outcome.data["backends"]["arb"]["runs"] > 100
+    for found in outcome.data["backends"].values():
+        assert found["runs"] > 100
+        assert 0.85 * found["answers"] < found["own"] <= found["answers"]
+    assert outcome.data["backends"]["exact"]["own"] == outcome.data["backends"]["exact"]["answers"]
+
+
+def test_every_number_system_is_compared():
+    assert set(cross.BACKENDS) == set(backend_names()) - {"auto"}
+
+
+def test_an_answer_of_another_number_system_is_told_from_its_own():
+    asked = Asked(64, "gram", 3, "product")
+    found = {name: asked.bounds(small_model(), name) for name in ("exact", "arb", "float64")}
+    assert all(all(cross.answered(name, bounds)) for name, bounds in found.items())
+    coarse = Asked(16, "gram", 3, "product").bounds(small_model(), "float64")  # what 16 bits cut off is more than 2^-20
+    assert [layer.computed_by.partition(",")[0] for layer in coarse.layers] == ["arb"] * len(coarse.layers)
+    assert cross.answered("float64", coarse) == [*[False] * len(coarse.layers), True]
+
+
+def test_a_number_system_that_never_answers_itself_fails_the_run(short, monkeypatch):
+    few = list(corpus(None, short=True))[:2]
+    monkeypatch.setattr(cross, "corpus", lambda *_, **__: few)
+    monkeypatch.setattr(cross, "answered", lambda name, found: [name != "arb"] * (len(found.layers) + 1))
+    assert [violation for violation in cross.run(short).violations if violation.startswith("arb answered nothing")]
+
+
+def test_an_error_in_the_place_of_bounds_fails_the_run(short, monkeypatch):
+    honest = Asked.bounds
+
+    def bounds(self, network, backend):
+        if backend == "float64":
+            raise SoundnessError("broken")
+        return honest(self, network, backend)
+
+    few = list(corpus(None, short=True))[:2]
+    monkeypatch.setattr(cross, "corpus", lambda *_, **__: few)
+    monkeypatch.setattr(Asked, "bounds", bounds)
+    assert [violation for violation in cross.run(short).violations if violation.endswith("float64: broken")]
+
+
+@pytest.mark.parametrize("way", cross.DECISIONS)
+def test_a_wrong_verdict_fails_the_run(short, monkeypatch, way):
+    """Equal logits are certified."""
+    few = list(corpus(None, short=True))[:2]
+    decide, given = VERDICT_CONTROLS["excluding the winner by value"], cross.DECISIONS[way][1]
+    monkeypatch.setattr(cross, "corpus", lambda *_, **__: few)
+    monkeypatch.setattr(cross, "DECISIONS", {way: (decide, given)})
+    assert [violation for violation in cross.run(short).violations if f"certified from {way}" in violation]
 
 
 def test_the_full_corpus_has_at_least_200_items():
@@ -46,9 +93,9 @@ def test_the_full_corpus_has_at_least_200_items():
 def test_an_uncaught_control_fails_the_run(short, monkeypatch):
     """A control that breaks nothing stands for a harness that sees nothing."""
     few = list(corpus(None, short=True))[:4]
-    asked = Asked(64, Plan("gram", 5), MarginPlan("chain"))
+    harmless = Asked(64, "gram", 5, "chain"), lambda network, asked: asked.bounds(network, "exact")
     monkeypatch.setattr(cross, "corpus", lambda *_, **__: few)
-    monkeypatch.setattr(cross, "BOUND_CONTROLS", {"harmless": (asked, cross.on_backend("exact"))})
+    monkeypatch.setattr(cross, "BOUND_CONTROLS", {"harmless": harmless})
     outcome = cross.run(short)
     assert [violation for violation in outcome.violations if "harmless" in violation]
 
@@ -64,8 +111,7 @@ def test_a_chain_proved_from_a_spoiled_guess_fails_the_run(short, monkeypatch):
 
 
 def test_a_sigma_below_the_exact_one_is_a_violation():
-    asked = Asked(64, Plan("cholesky"), MarginPlan("chain"))
-    exact = cross.on_backend("exact")(small_model(), asked)
+    exact = Asked(64, "cholesky", "auto", "chain").bounds(small_model(), "exact")
     assert cross.bound_violations(exact, exact) == []
     low = replace(
         exact, margins=replace(exact.margins, sigmas=tuple(x * Fraction(99, 100) for x in exact.margins.sigmas))
@@ -152,7 +198,7 @@ def test_no_gradient_exceeds_a_margin_and_every_control_is_caught(short):
 
 def test_a_gradient_control_that_nothing_catches_fails_the_run(short, monkeypatch):
     def harmless(network):
-        return network_bounds(network, (get_backend("exact"),), [Plan("cholesky")] * len(network.layers))
+        return compute_bounds(network, "exact", method="cholesky")
 
     monkeypatch.setattr(gradients, "GRADIENT_CONTROLS", {"harmless": harmless})
     assert gradients.run(short).violations == ["the control 'harmless' was not caught"]
@@ -162,13 +208,13 @@ def test_gradients_are_those_of_differences():
     """Between two points of one linear piece, with biases: the change over the distance, along the gradient itself."""
     network = Network.from_arrays([np.array([[1, 0], [0, -2]]), np.array([[3, 1], [1, 1]])], [[-1, 0], [0, 0]])
     points = np.array([[2, 1], [2, -1], [0, -1], [1, 5]])
-    active, proved = gradients.active_neurons(network, RationalMatrix(points.T.astype(object), 1))
+    active, proved = gradients.active_neurons(network, points, 1)
     assert proved.tolist() == [True, True, True, False]  # the last is at the kink of the first neuron
-    assert active[0].T.tolist()[:3] == [[True, False], [True, True], [False, True]]
+    assert active[0].tolist()[:3] == [[True, False], [True, True], [False, True]]
     backend = get_backend("float64")
     weights = [backend.matrix(layer.weights) for layer in network.layers]
     for point, square in ((0, 4), (1, 4), (2, 0)):  # the lead of 1 over 0: -2·first
-        (found,) = gradients.gradient_squares_lower(weights, [active[0][:, point]], [(0, 1)])
+        (found,) = gradients.gradient_squares_lower(weights, [active[0][point]], [(0, 1)])
         assert 0 <= square - found < Fraction(1, 10**9)
     found = gradients.steepest(network, points, 1, backend)
     assert (found.points, found.kinks, found.inconclusive) == (3, 1, 0)
@@ -179,7 +225,7 @@ def test_gradients_are_those_of_differences():
 def test_gradients_of_other_activations_are_refused():
     network = Network.from_arrays([np.eye(2), np.eye(2)], between="tanh")
     with pytest.raises(ValueError, match="ReLU"):
-        gradients.active_neurons(network, RationalMatrix.from_floats(np.ones((2, 1))))
+        gradients.active_neurons(network, np.ones((1, 2), dtype=np.int64), 1)
 
 
 # -- gains ------------------------------------------------------------------------------------------------------------
@@ -229,11 +275,47 @@ def test_an_ordinary_network_learns_and_has_biases():
 
 def test_exact_logits_are_those_of_the_shipped_outputs():
     pixels = np.load(MODELS / "segments_inputs.npy")
-    outputs = read_outputs(MODELS / "segments_outputs.txt")
+    outputs = seed.read_outputs(MODELS / "segments_outputs.txt")
+    assert set(outputs.epsilons) == {Fraction(1, 4)}
     for index in (0, 99):
         found = attack.exact_logits(small_model(), [Fraction(int(x), 16) for x in pixels[index]])
-        row = outputs.rows[index]
-        assert found == [Fraction(n, row.denominator) for n in row.numerators]
+        assert found == outputs.rows[index]
+
+
+def test_roots_and_decimals_of_judges_are_rounded_as_they_say():
+    numbers = [
+        Fraction(p, q) * Fraction(2) ** e
+        for p in (1, 2, 3, 10**30 + 1)
+        for q in (1, 7, 10**20)
+        for e in (-900, -1, 0, 901)
+    ]
+    for x in (Fraction(0), *numbers):
+        for bits in (1, 8, 64):
+            root = sqrt_lower(x, bits)
+            assert root**2 <= x <= (root * (1 + Fraction(4, 2**bits))) ** 2
+        assert Fraction(decimal_lower(x, 9)) <= x <= Fraction(decimal_upper(x, 9))
+        assert Fraction(decimal_upper(x, 9)) <= Fraction(decimal_lower(x, 9)) * (1 + Fraction(1, 10**8))
+    assert sqrt_lower(Fraction(9, 4)) == Fraction(3, 2)
+    assert (decimal_lower(Fraction(2, 3), 3), decimal_upper(Fraction(2, 3), 3)) == ("0.666", "0.667")
+    assert decimal_lower(Fraction(1, 2**126), 9) == "1.17549435e-38"
+
+
+def test_what_is_used_of_the_package_beside_its_public_names_is_said():
+    public = {f"{home}.{name}" for home in ("intervalcert", "intervalcert.errors") for name in intervalcert.__all__}
+    said = {}
+    for path in sorted(MODELS.parent.rglob("*.py")):
+        tree, used = ast.parse(path.read_text()), set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                used |= {f"{node.module}.{name.name}" for name in node.names}
+            elif isinstance(node, ast.Import):
+                used |= {name.name for name in node.names}
+            elif isinstance(node, ast.Constant):  # a program that is run in a process of its own
+                used |= set(re.findall(r"from (intervalcert\.[a-z.]+) import", str(node.value)))
+        if {name for name in used if name.startswith("intervalcert.")} - public:
+            said[path.name] = "of the package itself" in (ast.get_docstring(tree) or "")
+    inside = ("attack.py", "bench.py", "controls.py", "gradients.py", "hostile.py", "ordinary.py", "unsound.py")
+    assert said == dict.fromkeys(inside, True)
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from compare.corpus import seed_networks
 from compare.harness import Outcome, Setting, store
 from compare.unsound import BOUNDS, GUARDED, NORMS, TIES, certified, exact_logits, run
 from intervalcert import Network
-from intervalcert.numbers.parsing import parse_rational
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +33,7 @@ def test_the_perturbations_written_flip_within_their_radius(outcome: Outcome) ->
     checked = 0
     for flip in outcome.data["flips"]:
         x, y, before, after = (
-            [parse_rational(text) for text in flip[name]] for name in ("x", "perturbed", "logits", "logits_perturbed")
+            [Fraction(text) for text in flip[name]] for name in ("x", "perturbed", "logits", "logits_perturbed")
         )
         assert sum((a - b) ** 2 for a, b in zip(x, y, strict=True)) <= Fraction(flip["eps"]) ** 2
         assert [v.index(max(v)) for v in (before, after)] == flip["winners"]

@@ -257,7 +257,7 @@ class Float64Matrix:
         and D·E up to γ·||D||·||E||. With n >= ||D||, ||x_i - x_j|| and q = p·n + a_i + a_j, which ||E|| does not exceed
         but for roundings, D·E is (x_i - x_j)ᵀP(x_i - x_j) up to  n·((γ + 2u)·q + a_i + a_j).
         An error of X moves differences by at most δ = sqrt(2)·error, which adds p·(2nδ + δ²), and one of the metric
-        n²·radius. (Without a metric Y is X, and a is 0.) `ROOM` covers the roundings of these bounds themselves, and
+        n²·error. (Without a metric Y is X, and a is 0.) `ROOM` covers the roundings of these bounds themselves, and
         `VANISHING` what underflows, in n and in a: products lose at most width·η, far less than n·γn or n·a. (γ counts
         two operations more than are made: in the last rounding, outward, there is nothing left to lose.)
         """

@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Proves, with rigorous arithmetic, that a small change of the input cannot change a neural "
         "network's answer. Try: intervalcert demo",
         epilog="Exit codes: 0 ran, 1 --check and something is not certified, 2 usage, 3 input refused, "
-        "4 a soundness self-check failed.",
+        "4 a soundness self-check failed, or an audit did not confirm a claim.",
     )
     parser.add_argument("--version", action="version", version=f"intervalcert {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -170,7 +170,7 @@ def _parser() -> argparse.ArgumentParser:
     radius.set_defaults(command="radius")
 
     audit = commands.add_parser("audit", help="check a bounds file against its model with exact rationals")
-    audit.add_argument("bounds", type=Path, metavar="BOUNDS", help="the bounds file")
+    audit.add_argument("bounds", type=Path, metavar="BOUNDS", help="the bounds file; its witnesses are found beside it")
     audit.add_argument("--model", type=Path, required=True, metavar="MODEL", help="the model that it is of")
     audit.add_argument(
         "--budget",

@@ -4,7 +4,7 @@ The same law as everywhere: each value found contains the one that exact arithme
 trusted. What an activation gives, it says itself (`Activation.enclosure`).
 
 There is one pass through the layers (`_ForwardPass`), and two ways to carry a value. `Evaluator` carries an enclosure
-on one number system. That of float64 is wide where a network is deep: each layer multiplies its radius by a norm.
+on one number system. That of float64 is wide where a network is deep: each layer multiplies its error by a norm.
 `PointEvaluator` follows a single point instead, with exact rationals that are cut to `KEPT_BITS` bits before each
 product; how far that is from the truth is one number, carried along by the norms:
 

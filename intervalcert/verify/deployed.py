@@ -130,7 +130,7 @@ class Deviation:
 
     own: of each logit by itself, at v (classes x p); own_slope: per eps (classes).
     shared, shared_slope: of the input of the last layer; it counts times ||W[j] - W[i]||.
-    most: the radius up to which nothing overflows (p).
+    most: the eps up to which nothing overflows (p).
     """
 
     own: Floats
@@ -202,7 +202,7 @@ class Deployment:
     @_quietly
     def extent_within(self, norm: Fraction, at_zero: Sequence[tuple[Floats, Floats]]) -> Extent:
         """For every input with ||v|| <= norm: ||h_l(v)|| <= ||h_l(0)|| + s_l·||v||. at_zero: ends of W·h + b at 0."""
-        size = radius = float_up(norm)
+        size = most = float_up(norm)
         rows = []
         for index, (constants, layer, (low, high)) in enumerate(
             zip(self._layers, self.network.layers, at_zero, strict=True)
@@ -210,7 +210,7 @@ class Deployment:
             rows.append(enlarged(constants.rows[:, None] * size + constants.bias))
             if layer.activation is not None:
                 still = float(norms_up(layer.activation.size_upper(low, high), axis=0)[0])
-                size = still + self._reach[index + 1] * radius
+                size = still + self._reach[index + 1] * most
         return Extent(tuple(rows))
 
     @_quietly
@@ -250,7 +250,7 @@ class Deployment:
 
     @_quietly
     def errors_at(self, found: Deviation, eps: float, winners: Indices) -> Floats:
-        """What is to be taken off the leads of the winners over each class, at this radius (classes x p)."""
+        """What is to be taken off the leads of the winners over each class, at this eps (classes x p)."""
         shared = enlarged(found.shared + found.shared_slope * eps)
         own = np.broadcast_to(found.own + found.own_slope[:, None] * eps, (len(self.gaps), len(winners)))
         total: Floats = enlarged(self.gaps[:, winners] * shared + own + own[winners, np.arange(len(winners))])

@@ -114,7 +114,14 @@ def _rounds(name: str, given: int | None, effort: int | None, default: int) -> i
     if given is not None and effort is not None:
         raise UsageError(f"effort is the old word for {name}: give one of them")
     found = effort if given is None else given
+    if found is not None:
+        _check_rounds(name, found)
     return default if found is None else found
+
+
+def _check_rounds(name: str, rounds: object) -> None:
+    if type(rounds) is not int or not 0 <= rounds <= MAX_ROUNDS:
+        raise UsageError(f"{rounds!r} {name.replace('_', ' ')}: choose 0..{MAX_ROUNDS}")
 
 
 def _as_network(model: Model) -> Network:
@@ -234,8 +241,8 @@ def verification_job(network: Network, bounds: Bounds | None, local_rounds: int 
     """
     _check_classes(network.single)
     check_evaluable(network)
-    if local_rounds is not None and (type(local_rounds) is not int or not 0 <= local_rounds <= MAX_ROUNDS):
-        raise UsageError(f"{local_rounds!r} local rounds: choose 0..{MAX_ROUNDS}")
+    if local_rounds is not None:
+        _check_rounds("local_rounds", local_rounds)
     form = None if deployed == "real" else get_format(deployed)
     run = network if form is None else as_deployed(network, form)
     if bounds is None:

@@ -636,6 +636,37 @@ def test_other_ways_to_be_wrong(chains, name):
     assert not proves(other, chains, AT, EPS, 1, name)
 
 
+@pytest.mark.parametrize("name", PROVERS)
+def test_links_that_fit_nothing_are_refused(chains, name):
+    """Numpy would repeat what is too short, or fail: neither is an answer."""
+    first, second = (list(links) for links in chains)
+    link = second[0]
+    cases = {
+        "too many links": [*second, second[-1]],
+        "neurons that are not there": [replace(link, kept=np.array([99])), second[1]],
+        "neurons from the end": [replace(link, kept=link.kept - 12), second[1]],
+        "neurons that are no indices": [replace(link, kept=link.kept.astype(float)), second[1]],
+        "no indices at all": [replace(link, kept=np.zeros(0)), second[1]],
+        "a neuron twice": [replace(link, kept=np.repeat(link.kept, 2)), second[1]],
+        "neurons in disorder": [replace(link, kept=link.kept[::-1].copy()), second[1]],
+        "no reach": [replace(link, reach=np.zeros(0)), second[1]],
+        "a reach of sixteen bits": [replace(link, reach=(link.reach / 2).astype(np.float16)), second[1]],
+        "a huge scale": [replace(link, exponent=10**9), second[1]],
+        "a step of other neurons": [
+            replace(link, step=replace(link.step, sector=Sector(np.ones(1), np.ones(1)))),
+            second[1],
+        ],
+        "v of nothing": [replace(link, step=replace(link.step, v=np.zeros(()))), second[1]],
+    }
+    for what, links in cases.items():
+        assert not proves(GOOD, [first, links], AT, EPS, 1, name), what
+    ends, leads = enclosed(GOOD, AT, 1)
+    for winner, eps in ((-1, EPS), (2, EPS), (1, -EPS)):
+        assert not proved(prover(GOOD, name), chains, ends, leads, eps, winner)
+    for deductions in (np.zeros(()), np.zeros(2), np.zeros((1, 1))):
+        assert not proved(prover(GOOD, name), chains, ends, leads, EPS, 1, deductions)
+
+
 @pytest.mark.parametrize("side", [1, 2, 3, 4, 8])
 def test_a_promising_guess_is_proved_however_small_the_layer(side):
     """What floats round in a guess must be less than the room that they leave for it."""

@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import os
+import time
 import zipfile
 from dataclasses import replace
 from fractions import Fraction
@@ -20,15 +21,18 @@ from strategies import at_least_the_norm, to_rows
 from intervalcert import InputError, Network, audit, compute_bounds, load_bounds, save_bounds
 from intervalcert.backends.registry import get_backend
 from intervalcert.bounds import margin_bounds
+from intervalcert.bounds.costs import exact_seconds
 from intervalcert.bounds.results import StoredWitnesses
-from intervalcert.errors import InconclusiveError
+from intervalcert.errors import InconclusiveError, UndecidedError
 from intervalcert.io.array_archive import write_arrays
 from intervalcert.io.bounds_file import witnesses_of
 from intervalcert.io.witness_file import load_witnesses, packed_witnesses
-from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.numbers.matrices import RationalMatrix, exact_integers
 from intervalcert.numbers.rounding import sqrt_upper
 from intervalcert.proof.chain import check_chain
+from intervalcert.proof.cholesky import Factor
 from intervalcert.proof.data import size_of
+from intervalcert.proof.ellipsoids import Sector
 from intervalcert.proof.layer_norms import NormWitness, check_norm
 from intervalcert.proof.witnesses import Witnesses
 
@@ -397,3 +401,95 @@ def test_witnesses_are_plain_data():
         assert {type(part) for part in parts_of(each)} <= {np.ndarray, float, int, type(None)}
         assert not any(part.flags.writeable for part in parts_of(each) if isinstance(part, np.ndarray))
     assert isinstance(found, Witnesses)
+
+
+# -- what a checker must not mistake -----------------------------------------------------------------------------------
+
+
+def test_numbers_of_other_types_are_what_they_are():
+    """Sixteen bits have no room for the parts of a number: read as they are, a spread would be negative, and cover all.
+
+    The network multiplies by 1 and has a ReLU: its margin is 1, and a chain with v = w = 0 would give 1/4.
+    """
+    network = Network.from_arrays([[[1.0]], [[1.0]], [[1.0], [0.0]]])
+    (chain,) = compute_bounds(network, "float64").witnesses.chains
+    links = []
+    for link in chain:
+        step, near = link.step, link.s.above
+        half = np.full(1, 0.5, dtype=np.float16)
+        core = near / 4
+        after = core + 2 * step.slack * np.eye(1)
+        sector = Sector(half, half)
+        forged = replace(step, sector=sector, v=np.zeros(1), w=np.zeros(1), g=np.zeros((0, 0)), core=core, after=after)
+        links.append(replace(link, step=forged))
+    for name in ("float64", "arb", "exact"):
+        with pytest.raises(InconclusiveError):
+            check_chain(network, tuple(links), get_backend(name))
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.int8, np.uint8, bool, np.int64, np.longdouble])
+def test_exact_integers_are_of_float64_alone(kind):
+    with pytest.raises(UndecidedError):
+        exact_integers(np.ones(2, dtype=kind))
+
+
+def test_a_witness_holds_float64():
+    made = Sector(np.ones(2, dtype=np.float16), np.ma.masked_array([1.0, 2.0]))
+    assert made.middle.dtype == made.spread.dtype == np.float64
+    assert type(made.spread) is np.ndarray
+    assert type(Factor(np.float16(0.5), np.eye(2)).shift) is float
+
+
+@pytest.mark.parametrize(
+    ("member", "place"), [("norm0.integers", 0), ("chain0.0.integers", 0), ("chain0.0.integers", 1)]
+)
+@pytest.mark.parametrize("exponent", [20_000, -20_000, 600])
+def test_a_scale_far_away_proves_nothing_and_costs_nothing(stored, member, place, exponent):
+    """Exact numbers would be tens of thousands of bits long."""
+    network, path, beside = stored
+    arrays = arrays_in(beside)
+    changed = arrays[member].copy()
+    changed[place] = exponent
+    before = time.process_time()
+    report = audit(with_arrays(path, beside, arrays | {member: changed}), network)
+    assert report.unconfirmed
+    assert time.process_time() - before < 5
+
+
+def test_long_numbers_are_estimated_to_take_long():
+    network = drawn(4, (5, 20, 18, 4))
+    honest = compute_bounds(network, "float64").witnesses
+    first, *rest = honest.norms
+    triangle = first.factor.triangle.copy()
+    triangle[0, 0] *= 2.0**-600
+    long = replace(honest, norms=(replace(first, factor=replace(first.factor, triangle=triangle)), *rest))
+    assert exact_seconds(network, long, 64) > exact_seconds(network, honest, 64)
+
+
+def test_margins_that_nobody_looked_at_are_not_confirmed(stored):
+    """Half of a matrix, or one of other classes: only in memory, for a file has each pair once."""
+    network, path, _ = stored
+    bounds = load_bounds(path)
+    full = [list(row) for row in bounds.margins.matrix]
+    upper = [[x if i < j else Fraction(0) for j, x in enumerate(row)] for i, row in enumerate(full)]
+    for wrong in (upper, [], full[:3], [row[:3] for row in full], [*full, full[0]]):
+        with pytest.raises(InputError, match="margins"):
+            audit(replace(bounds, margins=replace(bounds.margins, matrix=wrong)), network)
+    with pytest.raises(InputError, match="no method"):
+        audit(replace(bounds, method=replace(bounds.method, margins="sum")), network)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "folder", "large"])
+def test_only_a_plain_file_of_some_size_is_read(stored, monkeypatch, kind):
+    network, path, beside = stored
+    beside.unlink()
+    if kind == "fifo":
+        os.mkfifo(beside)
+    elif kind == "device":
+        beside.symlink_to("/dev/zero")
+    elif kind == "folder":
+        beside.mkdir()
+    else:
+        with beside.open("wb") as file:
+            file.truncate(2**40)
+    assert audit(load_bounds(path), network).recomputed

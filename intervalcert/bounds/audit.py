@@ -10,12 +10,13 @@ from typing import Any
 
 from intervalcert.backends.protocol import Backend
 from intervalcert.bounds.costs import exact_seconds, tuning_seconds, usual_seconds
-from intervalcert.bounds.margin_bounds import Margins, check_size, margins_by
+from intervalcert.bounds.margin_bounds import MARGIN_METHODS, Margins, check_size, margins_by
 from intervalcert.bounds.norm_bounds import LayerBound, prove_norm
 from intervalcert.bounds.results import Bounds
 from intervalcert.errors import InconclusiveError, InputError
 from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.numbers.pairs import PairMatrix
 from intervalcert.proof.layer_norms import NormWitness
 from intervalcert.proof.witnesses import Witnesses
 from intervalcert.search.chain import search_chains
@@ -142,6 +143,7 @@ def audit_bounds(
     machine, may show a bound that differs in its last digits.)
     """
     check_same_model(bounds, network)
+    _check_margins(bounds, network)
     most = max(LEAST_BUDGET, 2 * usual_seconds(network)) if budget is None else budget
     if witnesses is not None:
         missing = ""
@@ -164,6 +166,17 @@ def audit_bounds(
     claims += _sigma_claims(bounds.margins, margins)
     claims += _margin_claims(bounds.margins, margins)
     return AuditReport(tuple(claims), missing)
+
+
+def _check_margins(bounds: Bounds, network: Network) -> None:
+    """Raises: InputError unless there is one number for each pair of classes: only then is each of them checked."""
+    matrix, classes = bounds.margins.matrix, range(network.outputs)
+    if len(matrix) != len(classes) or any(len(row) != len(classes) for row in matrix):
+        raise InputError(f"the margins are none of {len(classes)} classes, which the model has")
+    if not isinstance(matrix, PairMatrix) and any(matrix[i][j] != matrix[j][i] for j in classes for i in range(j)):
+        raise InputError("the margins are not the same in both directions")
+    if bounds.method.margins not in MARGIN_METHODS:
+        raise InputError(f"{bounds.method.margins!r} is no method of bounding margins")
 
 
 def _check_budget(bounds: Bounds, seconds: float, most: float) -> None:
@@ -221,7 +234,10 @@ def _proved_margins(
     known = [layer for layer in layers if layer is not None]
     if len(known) < len(layers):
         return None
-    check_size(network, known)
+    try:
+        check_size(network, known)
+    except InputError:  # norms so large, by whatever witness, that no margins can be told from them
+        return None
     return margins_by(bounds.method.margins, network, known, witnesses.chains, (reference,))
 
 

@@ -8,9 +8,14 @@ tell seconds from hours.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.proof.data import arrays_of
 from intervalcert.proof.layer_norms import NormWitness
 from intervalcert.proof.norms import MAX_ITERATIONS
 from intervalcert.proof.witnesses import Witnesses
@@ -38,6 +43,9 @@ _LAYER, _STEP = 4e-3, 3e-4
 _ROUND, _SEARCHED = 1e-3, 2e-8
 """Seconds that a layer takes in a round of tuning: at least, and for each of side³."""
 
+_USUALLY_APART = 250
+"""Bits from the largest to the least of the numbers that floats guess, with their own 53."""
+
 _GUESSED = 64
 """Bits of what floats guess, with room."""
 
@@ -47,15 +55,17 @@ _USUAL_PREC = 64
 def exact_seconds(network: Network, witnesses: Witnesses, prec: int) -> float:
     """The time that exact rationals take to check these witnesses, and for all pairs of classes."""
     norms = sum(
-        _norm(layer.weights, _steps(witness), prec)
+        _norm(layer.weights, _steps(witness), prec, _guessed_bits(witness))
         for layer, witness in zip(network.layers, witnesses.norms, strict=False)
     )
-    return norms + _margins(network, prec, len(witnesses.chains))
+    return norms + _margins(network, prec, [_guessed_bits(chain) for chain in witnesses.chains])
 
 
 def usual_seconds(network: Network) -> float:
     """The same for default bounds: all norms by Cholesky, one chain."""
-    return sum(_norm(layer.weights, 0, _USUAL_PREC) for layer in network.layers) + _margins(network, _USUAL_PREC, 1)
+    return sum(_norm(layer.weights, 0, _USUAL_PREC) for layer in network.layers) + _margins(
+        network, _USUAL_PREC, [_GUESSED]
+    )
 
 
 def tuning_seconds(network: Network, rounds: int) -> float:
@@ -70,26 +80,41 @@ def _steps(witness: NormWitness) -> int:
     return MAX_ITERATIONS if witness.steps == "auto" else witness.steps
 
 
-def _norm(weights: RationalMatrix, steps: int, prec: int) -> float:
+def _guessed_bits(witness: Any) -> int:
+    """Of the numbers in it, as exact integers: few, unless somebody made them of very different sizes."""
+    arrays = [array for array in arrays_of(witness) if array.ndim == 2]
+    sizes = np.concatenate([np.zeros(0), *(np.abs(array[array != 0]) for array in arrays)])
+    if not sizes.size:
+        return _GUESSED
+    apart = int(np.frexp(sizes.max())[1]) - int(np.frexp(sizes.min())[1]) + 53
+    return _GUESSED if apart <= _USUALLY_APART else apart
+
+
+def _norm(weights: RationalMatrix, steps: int, prec: int, guessed: int = _GUESSED) -> float:
     short, long, bits = *sorted(weights.shape), _bits(weights)
     gram = _product(short, long, short, bits, bits)
-    factor = _product(short, short, short, _GUESSED, _GUESSED) + short**2 * _TOUCHED
+    factor = _product(short, short, short, guessed, guessed) + short**2 * _TOUCHED
     return _LAYER + gram + factor + steps * (_STEP + _product(short, short, short, prec, prec))
 
 
-def _margins(network: Network, prec: int, chains: int) -> float:
-    *hidden, last = network.layers
-    classes, width, bits = *last.weights.shape, _bits(last.weights)
+def _margins(network: Network, prec: int, chains: Sequence[int]) -> float:
+    """chains: the bits of the numbers that each was guessed with."""
+    classes, width, bits = *network.layers[-1].weights.shape, _bits(network.layers[-1].weights)
     heads = _product(classes, width, classes, bits, bits) + classes**2 / 2 * _PAIR * (1 + prec / 1024)
-    moved = _product(classes, width, width, bits, _GUESSED) if hidden else 0.0
-    steps = 0.0
+    return heads + sum(heads + _chain(network, guessed) for guessed in chains)
+
+
+def _chain(network: Network, guessed: int) -> float:
+    *hidden, last = network.layers
+    classes, width = last.weights.shape
+    seconds = _product(classes, width, width, _bits(last.weights), guessed) if hidden else 0.0
     for index, layer in enumerate(hidden):
         (rows, columns), bits = layer.weights.shape, _bits(layer.weights)
-        before = _GUESSED if index else 0
-        steps += _product(rows, columns, columns, bits, before) if index else 0.0
-        steps += _product(rows, columns, rows, bits + before, bits)
-        steps += 6 * _product(rows, rows, rows, 2 * _GUESSED, _GUESSED) + rows**2 * _TOUCHED
-    return heads + chains * (heads + moved + steps)
+        before = guessed if index else 0
+        seconds += _product(rows, columns, columns, bits, before) if index else 0.0
+        seconds += _product(rows, columns, rows, bits + before, bits)
+        seconds += 6 * _product(rows, rows, rows, 2 * guessed, guessed) + rows**2 * _TOUCHED
+    return seconds
 
 
 def _product(rows: int, inner: int, columns: int, left: int, right: int) -> float:

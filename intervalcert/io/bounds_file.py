@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from intervalcert.bounds.margin_bounds import MARGIN_METHODS, MAX_ROUNDS, MarginMethod, Margins
+from intervalcert.bounds.margin_bounds import MARGIN_METHODS, MAX_ROUNDS, MAX_WITNESS_BYTES, MarginMethod, Margins
 from intervalcert.bounds.norm_bounds import METHODS, LayerBound
 from intervalcert.bounds.results import MOST_READ, Bounds, Method, StoredWitnesses
 from intervalcert.errors import InputError, SoundnessError, error_context, shortened
@@ -35,6 +35,7 @@ from intervalcert.io.files import (
     parse_json,
     read_text,
     sha256_of,
+    size_of,
     unpacked,
 )
 from intervalcert.io.witness_file import WITNESS_ENDING, load_witnesses, packed_witnesses, witness_path
@@ -96,7 +97,7 @@ def witnesses_of(bounds: Bounds) -> tuple[Witnesses | None, str]:
     found = bounds.witnesses
     if not isinstance(found, StoredWitnesses):
         return found, "" if found is not None else "none are stored with the bounds"
-    there = [path for path in found.places if is_plain(path)]
+    there = [path for path in found.places if is_plain(path) and size_of(path) <= 2 * MAX_WITNESS_BYTES]
     for path in there:
         if sha256_of(path) == found.sha256:
             return load_witnesses(path), ""

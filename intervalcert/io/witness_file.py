@@ -43,6 +43,9 @@ _MEMBER = re.compile(
 _MOST_APART = 2.0**200
 """By what the largest number of an array may exceed the least that is not zero."""
 
+_LARGEST = 2.0**250
+"""Weights are taken on a scale on which they are at most 2^64, and chains on one on which they are near 1."""
+
 _VECTORS = 5
 
 

@@ -202,9 +202,12 @@ class RationalMatrix:
 
 
 def exact_integers(x: npt.NDArray[np.float64]) -> tuple[IntegerArray, int]:
-    """A vector of floats as integers over a common denominator. Raises: UndecidedError unless all are finite."""
-    if not np.isfinite(x).all():
-        raise UndecidedError("a number that is not finite")
+    """A vector of floats as integers over a common denominator.
+
+    Raises: UndecidedError unless all are finite float64: parts of other types are other numbers.
+    """
+    if x.dtype != np.float64 or not np.isfinite(x).all():
+        raise UndecidedError("a number that is not a finite float64")
     numerators, denominator = _float_integers(x, 0)
     return numerators, denominator
 

@@ -39,6 +39,7 @@ from intervalcert.numbers.rounding import dyadic_value
 from intervalcert.proof.cholesky import Factor, eigenvalue_upper
 from intervalcert.proof.data import Witness
 from intervalcert.proof.ellipsoids import LoewnerMajorant, Sector, Step, check_majorant, check_step, point
+from intervalcert.proof.layer_norms import MOST_APART
 
 __all__ = ["ChainClaim", "ChainLink", "ChainWitness", "check_chain", "distances_squared", "slopes_over_constant"]
 
@@ -94,6 +95,8 @@ def check_chain(network: Network, witness: ChainWitness, backend: Backend[Any]) 
     sigmas: list[Any] = []
     before: Matrix[Any] | None = None
     for layer, link in zip(network.layers[:-1], witness, strict=True):
+        if max(abs(link.exponent - 2 * layer.weights.near_floats().exponent), abs(link.factor.exponent)) > MOST_APART:
+            raise UndecidedError("a chain on a scale far from that of the layer")
         w = backend.matrix(layer.weights)
         s = ((w if before is None else w @ before) @ w.transposed()).ldexp(-link.exponent)
         above = check_majorant(s, link.s, backend)

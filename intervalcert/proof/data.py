@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-__all__ = ["Witness", "size_of"]
+__all__ = ["Witness", "arrays_of", "size_of"]
 
 
 class Witness:
-    """The base of frozen dataclasses of numbers, arrays and other witnesses. Nobody writes to the arrays."""
+    """The base of frozen dataclasses of numbers, arrays and other witnesses.
+
+    Invariants: arrays are of float64 or of indices, and nobody writes to them; numbers are Python's.
+    """
 
     def __post_init__(self) -> None:
         for each in fields(self):  # type: ignore[arg-type]
             value = getattr(self, each.name)
             if isinstance(value, np.ndarray):
-                seen = value.view()  # the caller may go on with its own
+                kind = np.intp if value.dtype == np.intp else np.float64  # indices, or numbers
+                seen = np.asarray(value, dtype=kind).view()  # the caller may go on with its own
                 seen.setflags(write=False)
                 object.__setattr__(self, each.name, seen)
+            elif isinstance(value, np.generic):
+                object.__setattr__(self, each.name, value.item())
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Arrays that arrive from another process could be written to."""
@@ -30,11 +38,18 @@ class Witness:
         return f"<{type(self).__name__} of {size_of(self)} bytes>"
 
 
+def arrays_of(witness: Any) -> Iterator[npt.NDArray[Any]]:
+    """All arrays in it."""
+    if isinstance(witness, np.ndarray):
+        yield witness
+    elif isinstance(witness, tuple):
+        for part in witness:
+            yield from arrays_of(part)
+    elif isinstance(witness, Witness):
+        for each in fields(witness):  # type: ignore[arg-type]
+            yield from arrays_of(getattr(witness, each.name))
+
+
 def size_of(witness: Any) -> int:
     """Bytes that the arrays in it take."""
-    if isinstance(witness, np.ndarray):
-        return witness.nbytes
-    if isinstance(witness, tuple):
-        return sum(map(size_of, witness))
-    names = [each.name for each in fields(witness)] if isinstance(witness, Witness) else []  # type: ignore[arg-type]
-    return sum(size_of(getattr(witness, name)) for name in names)
+    return sum(array.nbytes for array in arrays_of(witness))

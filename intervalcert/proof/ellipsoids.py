@@ -138,8 +138,10 @@ def check_step(step: Step, s: Matrix[Any], backend: Backend[Any]) -> None:
 
 def _check_shapes(step: Step, s: Matrix[Any]) -> None:
     """Numpy would repeat what is too short. Raises: UndecidedError unless everything is of the same neurons."""
-    side, bending = step.side, len(step.bending)
     vectors = (step.v, step.w, step.sector.middle, step.sector.spread)
+    if any(x.ndim != 1 for x in vectors):
+        raise UndecidedError("a chain's numbers are not one for each neuron")
+    side, bending = step.side, len(step.bending)
     fits = s.shape == step.core.shape == step.after.shape == (side, side) and step.g.shape == (bending, bending)
     if not fits or any(x.shape != (side,) for x in vectors):
         raise UndecidedError("a chain's matrices are not of the same neurons")
@@ -148,7 +150,8 @@ def _check_shapes(step: Step, s: Matrix[Any]) -> None:
 
 
 def _are_finite(*numbers: Floats | float) -> bool:
-    return all(bool(np.isfinite(x).all()) for x in numbers)
+    """Whether all are finite float64."""
+    return all(np.asarray(x).dtype == np.float64 and bool(np.isfinite(x).all()) for x in numbers)
 
 
 def _part(matrix: Matrix[Any], rows: Indices, columns: Indices) -> Matrix[Any]:

@@ -16,7 +16,12 @@ from intervalcert.proof.cholesky import Factor, cholesky_upper
 from intervalcert.proof.data import Witness
 from intervalcert.proof.norms import Iterations, norm_lower, norm_upper
 
-__all__ = ["NormClaim", "NormWitness", "check_norm"]
+__all__ = ["MOST_APART", "NormClaim", "NormWitness", "check_norm"]
+
+
+MOST_APART = 500
+"""Bits between the scale of a witness and that of the weights that it is about: farther apart, it proves nothing that
+is of use, and exact numbers would be long."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,14 +55,18 @@ def check_norm(
 
     Raises: InconclusiveError if it proves nothing on this number system.
     """
-    direction = witness.direction
-    if direction.shape != weights.shape[1:] or not np.isfinite(direction).all() or not direction.any():
+    direction, factor = witness.direction, witness.factor
+    if factor is not None and abs(factor.exponent - weights.near_floats().exponent) > MOST_APART:
+        raise UndecidedError("a factor on a scale far from that of the layer")
+    if direction.shape != weights.shape[1:] or direction.dtype != np.float64:
+        raise UndecidedError("a direction that is none of the inputs of the layer")
+    if not np.isfinite(direction).all() or not direction.any():
         raise UndecidedError("a direction that is none of the inputs of the layer")
     matrix = backend.matrix(weights)
     lower = norm_lower(matrix, backend.matrix(RationalMatrix.from_floats(direction[:, None])), backend)
     by_factor = None
-    if witness.factor is not None:
-        by_factor = NormClaim(lower, cholesky_upper(matrix, witness.factor, backend), "cholesky", 0)
+    if factor is not None:
+        by_factor = NormClaim(lower, cholesky_upper(matrix, factor, backend), "cholesky", 0)
         on_step()
     if witness.steps is None:
         if by_factor is None:

@@ -29,6 +29,7 @@ from intervalcert.model.activations import PiecewiseLinear
 from intervalcert.model.evaluation import FloatBounds
 from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.numbers.parsing import MAX_BINARY_EXPONENT
 from intervalcert.numbers.rounding import dyadic_value
 from intervalcert.proof.data import Witness
 from intervalcert.proof.ellipsoids import LoewnerMajorant, Sector, Step, check_majorant, check_step, point
@@ -105,8 +106,8 @@ class LocalChecker:
         other classes, in their order, from below.
         Raises: InconclusiveError unless that is proved here.
         """
-        if not witness.chains:
-            raise UndecidedError("a witness without a chain")
+        if not witness.chains or eps < 0 or not 0 <= witness.winner < self._network.outputs:
+            raise UndecidedError("a witness without a chain, of no class, or of no eps")
         known: list[Floats] | None = None
         for links in witness.chains[:-1]:
             self._prove(links, inner, eps, known)
@@ -130,10 +131,10 @@ class LocalChecker:
 
     def _remaining(self, leads: Floats, margin_deductions: Floats | None) -> list[Fraction]:
         """The leads less what is to be taken off them, exactly."""
-        taken_off = np.zeros(len(leads)) if margin_deductions is None else margin_deductions
+        taken_off = np.zeros(leads.shape) if margin_deductions is None else margin_deductions
         if not (np.isfinite(taken_off).all() and (taken_off >= 0).all() and np.isfinite(leads).all()):
             raise UndecidedError("leads, or what is taken off them, are not finite")
-        if not len(leads) == len(taken_off) == self._network.outputs - 1:
+        if not leads.shape == taken_off.shape == (self._network.outputs - 1,):
             raise UndecidedError("leads of another number of classes")
         return [Fraction(lead) - Fraction(off) for lead, off in zip(leads.tolist(), taken_off.tolist(), strict=True)]
 
@@ -156,7 +157,10 @@ class LocalChecker:
         before: Matrix[Any] | None = None
         kept: Indices = np.zeros(0, dtype=np.intp)
         total = 0
+        if len(links) > len(self._functions):
+            raise UndecidedError("a chain of more layers than there are")
         for index, link in enumerate(links):
+            _check_link(link, len(inner[index][0]))
             if before is None:
                 s = self._first
             else:
@@ -189,3 +193,15 @@ class LocalChecker:
         if len(links) != len(self._functions) or before is None:
             raise UndecidedError("a chain that ends too early")
         return before, kept, total
+
+
+def _check_link(link: LocalLink, rows: int) -> None:
+    """Numpy would repeat what is too short. Raises: UndecidedError unless it is of so many neurons."""
+    kept, inner = link.kept, link.step.sector
+    vectors = (link.reach, link.sector.middle, link.sector.spread)
+    if any(x.shape != (rows,) or x.dtype != np.float64 for x in vectors) or abs(link.exponent) > MAX_BINARY_EXPONENT:
+        raise UndecidedError("a link of another layer")
+    if kept.ndim != 1 or kept.dtype != np.intp or (np.diff(kept) <= 0).any() or not ((kept >= 0) & (kept < rows)).all():
+        raise UndecidedError("neurons that are kept are named once, in order")
+    if not inner.middle.shape == inner.spread.shape == kept.shape:
+        raise UndecidedError("a step of other neurons than are kept")

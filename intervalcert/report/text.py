@@ -21,7 +21,7 @@ from intervalcert.model.activations import activation
 from intervalcert.model.layers import Layer
 from intervalcert.model.network import EpsSpace, Network
 from intervalcert.model.single import Single
-from intervalcert.numbers.parsing import parse_rational
+from intervalcert.numbers.parsing import MAX_BINARY_EXPONENT, parse_rational
 from intervalcert.numbers.rounding import sqrt_upper
 from intervalcert.numbers.text import decimal_lower, decimal_upper, shortest_exact
 
@@ -285,8 +285,9 @@ def audit_table(report: AuditReport, eps_space: str) -> Group:
         for name in ("claim", "claimed", "exact"):
             table.add_column(name, justify="left" if name == "claim" else "right")
         for claim in report.unconfirmed:
-            if claim.exact is None:
-                table.add_row(claim.what, decimal_lower(claim.claimed), "not proved")
+            if claim.exact is None or claim.exact > 2**MAX_BINARY_EXPONENT:
+                shown_exact = "not proved" if claim.exact is None else f"beyond 2^{MAX_BINARY_EXPONENT}"
+                table.add_row(claim.what, decimal_lower(claim.claimed), shown_exact)
                 continue
             # Rounded apart: a claimed upper bound is too small, a claimed lower bound too large.
             down, up = (claim.exact, claim.claimed) if claim.exact < claim.claimed else (claim.claimed, claim.exact)

@@ -2,7 +2,7 @@
 
 ``python -m compare NAME …`` with names among cross, seed, unsound, attack, gradients, gains, bench; or all alone. Each
 part is a module with a function ``run(setting) -> Outcome``. intervalcert is used by its public names, but where a part
-looks at something inside on purpose: to run one number system alone, to time one step, to break it (`controls`).
+looks at something inside on purpose, and says so: to enclose a Jacobian, to time one step, to break it (`controls`).
 """
 
 import os

@@ -552,3 +552,11 @@ def test_bounds_through_the_api_name_the_backend():
     exact = compute_bounds(network, "exact", 6)
     for mine, reference in zip(bounds.layers, exact.layers, strict=True):
         assert reference.upper <= mine.upper <= reference.upper * (1 + Fraction(1, 2**44))
+
+
+def test_rows_that_are_too_long_have_no_distances(monkeypatch):
+    """The bound of their rounding is for so many terms."""
+    monkeypatch.setattr("intervalcert.backends.float64.LONGEST", 3)
+    made = Float64Backend(64).matrix(RationalMatrix.from_floats(np.ones((2, 4))))
+    with pytest.raises(UnboundedError, match="too long"):
+        made.distances_squared()

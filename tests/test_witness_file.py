@@ -23,7 +23,7 @@ from intervalcert.backends.registry import get_backend
 from intervalcert.bounds import margin_bounds
 from intervalcert.bounds.costs import exact_seconds
 from intervalcert.bounds.results import StoredWitnesses
-from intervalcert.errors import InconclusiveError, UndecidedError
+from intervalcert.errors import InconclusiveError, UnboundedError, UndecidedError
 from intervalcert.io.array_archive import write_arrays
 from intervalcert.io.bounds_file import witnesses_of
 from intervalcert.io.witness_file import load_witnesses, packed_witnesses
@@ -493,3 +493,49 @@ def test_only_a_plain_file_of_some_size_is_read(stored, monkeypatch, kind):
         with beside.open("wb") as file:
             file.truncate(2**40)
     assert audit(load_bounds(path), network).recomputed
+
+
+def test_an_interval_without_ends_is_none():
+    """Mpmath has such; they enclose everything, and are of no use."""
+    import mpmath
+
+    from intervalcert.backends import mpmath_iv
+
+    wide = mpmath.iv.mpf([1, mpmath.inf])
+    with pytest.raises(UnboundedError):
+        mpmath_iv.MpmathScalar(wide)
+    with pytest.raises(UnboundedError):
+        mpmath_iv._exact(wide._mpi_[1])
+
+
+@pytest.mark.parametrize("between", ["relu", "group_sort"])
+def test_a_sector_must_be_one_of_the_activation(backend_name, between):
+    """Of numbers, one for each neuron; and of an activation that has one."""
+    network, relu = drawn(0, between=between), drawn(0)
+    first, *rest = compute_bounds(relu, "float64").witnesses.chains[0]
+    half = np.full(6, 0.5)
+    sectors = [
+        Sector(half * np.nan, half),
+        Sector(half, half * np.inf),
+        Sector(half[:3], half),
+        Sector(half, half[:, None]),
+    ]
+    sectors += [Sector(half, half)] if between == "group_sort" else []
+    for sector in sectors:
+        wrong = (replace(first, step=replace(first.step, sector=sector)), *rest)
+        with pytest.raises(InconclusiveError):
+            check_chain(network, wrong, get_backend(backend_name))
+
+
+def test_a_factor_proves_what_gram_iteration_leaves_open(monkeypatch):
+    network = drawn(1, (30, 20, 3))
+    weights, witness = network.layers[0].weights, compute_bounds(network, "float64").witnesses.norms[0]
+
+    def undecided(*_):
+        raise UndecidedError("the size of a Gram matrix is not known well enough")
+
+    monkeypatch.setattr("intervalcert.proof.layer_norms.norm_upper", undecided)
+    both = replace(witness, steps=3)
+    assert check_norm(weights, both, EXACT).method == "cholesky"
+    with pytest.raises(UndecidedError):
+        check_norm(weights, replace(both, factor=None), EXACT)

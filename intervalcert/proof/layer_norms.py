@@ -58,9 +58,8 @@ def check_norm(
     direction, factor = witness.direction, witness.factor
     if factor is not None and abs(factor.exponent - weights.near_floats().exponent) > MOST_APART:
         raise UndecidedError("a factor on a scale far from that of the layer")
-    if direction.shape != weights.shape[1:] or direction.dtype != np.float64:
-        raise UndecidedError("a direction that is none of the inputs of the layer")
-    if not np.isfinite(direction).all() or not direction.any():
+    is_vector = direction.shape == weights.shape[1:] and direction.dtype == np.float64
+    if not (is_vector and np.isfinite(direction).all() and direction.any()):
         raise UndecidedError("a direction that is none of the inputs of the layer")
     matrix = backend.matrix(weights)
     lower = norm_lower(matrix, backend.matrix(RationalMatrix.from_floats(direction[:, None])), backend)

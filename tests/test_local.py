@@ -25,6 +25,7 @@ from intervalcert.execution import processes as workers
 from intervalcert.execution.streaming import summarise
 from intervalcert.model.evaluation import PointEvaluator
 from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.numbers.rounding import float_enclosure, sqrt_upper
 from intervalcert.proof import local as proof_module
 from intervalcert.proof.ellipsoids import Sector
 from intervalcert.proof.local import LocalChecker, LocalWitness
@@ -636,6 +637,43 @@ def test_other_ways_to_be_wrong(chains, name):
     assert not proves(other, chains, AT, EPS, 1, name)
 
 
+def slopes_squared(network, links, winner):
+    """eps²·dᵀPd over eps² for each other class, exactly, of the ellipsoid that the chain ends with."""
+    last, scale = links[-1], Fraction(2) ** sum(link.exponent for link in links)
+    p = [[Fraction(x) for x in row] for row in last.step.after.tolist()]
+    weights = network.layers[-1].weights
+    for other in range(network.outputs):
+        if other != winner:
+            d = [weights[winner, k] - weights[other, k] for k in last.kept.tolist()]
+            yield scale * sum(a * x * b for a, row in zip(d, p, strict=True) for x, b in zip(row, d, strict=True))
+
+
+@pytest.mark.parametrize("name", PROVERS)
+def test_a_lead_that_is_a_hair_too_small_is_refused(chains, name):
+    """Of the exact slope: the end of its enclosure that counts is the upper one."""
+    ends, _ = enclosed(GOOD, AT, 1)
+    (square,) = slopes_squared(GOOD, chains[-1], 1)
+    least = EPS * sqrt_upper(square, 200)
+    for part, expected in ((1 - Fraction(1, 2**51), False), (Fraction(3, 4), False), (1 + Fraction(1, 2**30), True)):
+        lead = np.array([float_enclosure(least * part, least * part)[0]])
+        assert proved(prover(GOOD, name), chains, ends, lead, EPS, 1) is expected, part
+
+
+@pytest.mark.parametrize("name", PROVERS)
+def test_a_reach_that_is_a_hair_too_small_is_refused(chains, name):
+    """eps·sqrt(S_kk) of the first layer, which exact rationals know; its sector holds what a shorter reach allows."""
+    first, second = (list(links) for links in chains)
+    weights, (ends, leads) = GOOD.layers[0].weights, enclosed(GOOD, AT, 1)
+    true = [EPS * sqrt_upper(sum(weights[k, j] ** 2 for j in range(2)), 200) for k in range(12)]
+    for part, expected in ((1 - Fraction(1, 2**51), False), (1 + Fraction(1, 2**40), True)):
+        for k in range(12):
+            reach = first[0].reach.copy()
+            reach[k] = float_enclosure(true[k] * part, true[k] * part)[0]
+            links = [replace(first[0], reach=reach), first[1]]
+            found = proved(prover(GOOD, name), [links, second], ends, leads, EPS, 1)
+            assert found is expected or (expected and reach[k] > second[0].reach[k]), (k, part)
+
+
 @pytest.mark.parametrize("name", PROVERS)
 def test_links_that_fit_nothing_are_refused(chains, name):
     """Numpy would repeat what is too short, or fail: neither is an answer."""
@@ -660,6 +698,10 @@ def test_links_that_fit_nothing_are_refused(chains, name):
     }
     for what, links in cases.items():
         assert not proves(GOOD, [first, links], AT, EPS, 1, name), what
+    ended = [search_module._still(first[0].reach, Sector(np.zeros(12), np.zeros(12)))[0]]
+    with pytest.MonkeyPatch.context() as patch:  # believed: nothing changes after the first layer
+        patch.setattr(proof_module, "holds_sector", lambda *_: True)
+        assert not proves(GOOD, [ended, second], AT, EPS, 1, name), "reaches of layers that a shorter chain has not"
     ends, leads = enclosed(GOOD, AT, 1)
     for winner, eps in ((-1, EPS), (2, EPS), (1, -EPS)):
         assert not proved(prover(GOOD, name), chains, ends, leads, eps, winner)

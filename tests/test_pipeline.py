@@ -20,6 +20,7 @@ from intervalcert.numbers.matrices import RationalVector
 from intervalcert.proof.decision import Certifier, Status, check_logits
 from intervalcert.verify import jobs as jobs_module
 from intervalcert.verify.jobs import batches_of
+from intervalcert.verify.local import LocalVerdict, LocalVerifier
 from intervalcert.verify.number_table import Epsilons, NumberTable
 from intervalcert.verify.points import PointVerifier
 from intervalcert.verify.program_logits import LogitVerifier
@@ -266,3 +267,111 @@ def test_what_proved_a_given_output_is_known_too():
         assert [some[place].proved_by for place in range(5)] == expected
         assert summarise(some, None).proved_by == {"float64": 2, "exact": 1}
     assert found[1:4].proved_by.tolist() == expected[1:4]
+
+
+# -- programs: every direction -----------------------------------------------------------------------------------------
+
+
+def a_hair_above(radius):
+    """No float is between the two: whoever rounds eps down takes it for the radius."""
+    return Fraction(radius) + Fraction(1, 2**300)
+
+
+def test_an_eps_a_hair_above_the_radius_of_a_program_is_not_certified():
+    looked_at = 0
+    for x in INPUTS[:10]:
+        radius = certify_inputs(NETWORK, [x.tolist()], 0, deployed="float32")[0].radius
+        at, above = (
+            certify_inputs(NETWORK, [x.tolist()], eps, deployed="float32")[0].certified
+            for eps in (Fraction(radius), a_hair_above(radius))
+        )
+        assert (at, above) == (radius > 0, False)
+        looked_at += at
+    assert looked_at
+
+
+def test_nor_is_it_for_given_logits():
+    logits = np.array([[9.0, 0.0, -3.0], [0.0, 4.0, 1.0]], dtype=np.float32)
+    for deployed in ("float32", "float16"):
+        options = {"deployed": deployed, "input_norm": 2}
+        for row, verdict in zip(logits, certify_deployed(NETWORK, logits, 0, **options), strict=True):
+            assert verdict.radius > 0
+            at, above = (
+                certify_deployed(NETWORK, row, eps, **options)[0].certified
+                for eps in (Fraction(verdict.radius), a_hair_above(verdict.radius))
+            )
+            assert (at, above) == (True, False)
+
+
+def test_given_logits_may_be_those_of_the_program():
+    """They are off from the network's as much as those at a neighbour are: a lead must outweigh both errors."""
+    verifier = LogitVerifier(verification_job(NETWORK, None, None, "float16"), Fraction(2))
+    owed = verifier._deployment.errors_at(verifier._worst, 0.0, np.array([0]))[1, 0]
+    assert owed > 0
+    for part, expected in ((0.9, False), (1.5, False), (1.99, False), (2.5, True)):
+        rows = NumberTable(np.array([[part * owed, 0.0, -100.0]]))
+        assert bool(verifier.verdicts(rows, Epsilons.all_equal(Fraction(0))).certified[0]) is expected, part
+
+
+def test_decimals_are_enclosed_before_they_are_judged(monkeypatch):
+    """Their floats are only near them."""
+    verifier = LogitVerifier(verification_job(NETWORK, None, None, "float64"), Fraction(2))
+    seen, right = [], type(verifier._deployment).radii
+
+    def radii(self, worst, low, high, *rest, **options):
+        seen.append((low, high))
+        return right(self, worst, low, high, *rest, **options)
+
+    monkeypatch.setattr(type(verifier._deployment), "radii", radii)
+    exact = [[Fraction(1, 3), Fraction(-1, 10), Fraction(10**6) + Fraction(1, 10**9)]]
+    tenths = NumberTable(np.array([[3.0, -1.0, 7.0]]), 1)
+    for rows, numbers in (
+        (NumberTable.of_exact([RationalVector.from_fractions(exact[0])], "y"), exact[0]),
+        (tenths, [Fraction(3, 10), Fraction(-1, 10), Fraction(7, 10)]),
+    ):
+        verifier.verdicts(rows, Epsilons.all_equal(Fraction(0)))
+        low, high = (end[:, 0].tolist() for end in seen[-1])
+        for a, x, b in zip(low, numbers, high, strict=True):
+            assert Fraction(a) < x < Fraction(b)
+
+
+def certified_locally(monkeypatch, winner):
+    """Local attempts at a program that all succeed, for that winner; what is taken off the leads, and at which eps."""
+    seen = []
+
+    def certify_(self, x, eps, rounds, margin_deductions=None):
+        seen.append((eps, margin_deductions))
+        return LocalVerdict(True, 2.0, winner, "exact")
+
+    monkeypatch.setattr(LocalVerifier, "certify", certify_)
+    eps = Fraction(1, 3)
+    found = certify_inputs(NETWORK, INPUTS, eps, deployed="float32", local=True)
+    return found, seen, eps
+
+
+@pytest.mark.parametrize("winner", [0, 1, 2])
+def test_another_winner_certifies_nothing_of_a_program(monkeypatch, winner):
+    """The errors that are taken off are those of the leads of the class that the enclosure names."""
+    plain = certify_inputs(NETWORK, INPUTS, Fraction(1, 3), deployed="float32")
+    found, _, _ = certified_locally(monkeypatch, winner)
+    assert (found.argmax == plain.argmax).all()
+    assert (found.certified == (plain.certified | (plain.argmax == winner))).all()
+    assert (found.argmax != winner).any()
+
+
+def test_the_errors_of_a_program_are_those_at_eps(monkeypatch):
+    _, seen, eps = certified_locally(monkeypatch, 0)
+    assert seen
+    job = verification_job(NETWORK, None, 1, "float32")
+    deployment, still = job.deployment(), []
+    for asked, deductions in seen:
+        assert asked == eps
+        assert (deductions >= 0).all()
+        still.append(deductions)
+    monkeypatch.undo()
+    # What grows with eps is taken off, too: at eps = 0 there is less of it, for every input.
+    right = type(deployment).errors_at
+    monkeypatch.setattr(type(deployment), "errors_at", lambda self, d, _, w: right(self, d, 0.0, w))
+    _, less, _ = certified_locally(monkeypatch, 0)
+    for (_, small), large in zip(less, still, strict=False):
+        assert (small < large).any()

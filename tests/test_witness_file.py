@@ -261,7 +261,9 @@ WRONG = {
     "no triangle": lambda a: a | {"norm0.factor": np.ones(5)},
     "two sides": lambda a: a | {"norm0.direction": np.ones((5, 1))},
     "numbers of very different sizes": lambda a: a | {"norm0.direction": np.array([1.0, 2.0**-300, 0, 0, 0])},
-    "a tiny number": lambda a: a | {"norm0.numbers": np.array([2.0**-1000])},
+    "a tiny number": lambda a: a | {"norm0.numbers": np.array([2.0**-260])},
+    "a huge number": lambda a: a | {"norm0.numbers": np.array([2.0**260])},
+    "a matrix far from 1": lambda a: a | {"chain0.0.g": a["chain0.0.g"] * 2.0**260},
     "nan": lambda a: a | {"norm0.direction": np.array([1.0, np.nan, 0, 0, 0])},
     "inf": lambda a: a | {"chain0.0.numbers": a["chain0.0.numbers"] * np.inf},
     "vectors of other neurons": lambda a: a | {"chain0.0.vectors": a["chain0.0.vectors"][:, 1:]},
@@ -443,7 +445,7 @@ def test_a_witness_holds_float64():
 @pytest.mark.parametrize(
     ("member", "place"), [("norm0.integers", 0), ("chain0.0.integers", 0), ("chain0.0.integers", 1)]
 )
-@pytest.mark.parametrize("exponent", [20_000, -20_000, 600])
+@pytest.mark.parametrize("exponent", [20_000, -20_000, 600, -600])
 def test_a_scale_far_away_proves_nothing_and_costs_nothing(stored, member, place, exponent):
     """Exact numbers would be tens of thousands of bits long."""
     network, path, beside = stored
@@ -464,6 +466,11 @@ def test_long_numbers_are_estimated_to_take_long():
     triangle[0, 0] *= 2.0**-600
     long = replace(honest, norms=(replace(first, factor=replace(first.factor, triangle=triangle)), *rest))
     assert exact_seconds(network, long, 64) > exact_seconds(network, honest, 64)
+    (link, *others), *more = honest.chains
+    for scale in (2.0**240, 2.0**-240):
+        moved = replace(link, s=replace(link.s, near=link.s.near * scale))
+        far = replace(honest, chains=((moved, *others), *more))
+        assert exact_seconds(network, far, 64) > exact_seconds(network, honest, 64)
 
 
 def test_margins_that_nobody_looked_at_are_not_confirmed(stored):
@@ -520,6 +527,7 @@ def test_a_sector_must_be_one_of_the_activation(backend_name, between):
         Sector(half[:3], half),
         Sector(half, half[:, None]),
     ]
+    sectors += [Sector(half[:, None], half[:, None])]
     sectors += [Sector(half, half)] if between == "group_sort" else []
     for sector in sectors:
         wrong = (replace(first, step=replace(first.step, sector=sector)), *rest)

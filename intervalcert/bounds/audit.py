@@ -181,9 +181,10 @@ def _check_margins(bounds: Bounds, network: Network) -> None:
 
 def _check_budget(bounds: Bounds, seconds: float, most: float) -> None:
     if not seconds <= most:
+        steps, rounds = max(layer.iterations for layer in bounds.layers), bounds.method.tuning_rounds
         raise InputError(
-            f"checking the bounds takes about {seconds_text(seconds)}, with their {bounds.method.prec} bits and up to "
-            f"{max(layer.iterations for layer in bounds.layers)} iterations; the budget is {seconds_text(most)}: "
+            f"checking the bounds takes about {seconds_text(seconds)}, with their {bounds.method.prec} bits, up to "
+            f"{steps} iterations and, without witnesses, {rounds} rounds to tune; the budget is {seconds_text(most)}: "
             f"give it a larger one (--budget {math.ceil(2 * seconds)}), or compute the bounds anew with the defaults"
         )
 

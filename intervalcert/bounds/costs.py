@@ -44,7 +44,7 @@ _ROUND, _SEARCHED = 1e-3, 2e-8
 """Seconds that a layer takes in a round of tuning: at least, and for each of side³."""
 
 _USUALLY_APART = 250
-"""Bits from the largest to the least of the numbers that floats guess, with their own 53."""
+"""Bits from the largest, or 1, to the least of the numbers that floats guess, with their own 53."""
 
 _GUESSED = 64
 """Bits of what floats guess, with room."""
@@ -63,9 +63,8 @@ def exact_seconds(network: Network, witnesses: Witnesses, prec: int) -> float:
 
 def usual_seconds(network: Network) -> float:
     """The same for default bounds: all norms by Cholesky, one chain."""
-    return sum(_norm(layer.weights, 0, _USUAL_PREC) for layer in network.layers) + _margins(
-        network, _USUAL_PREC, [_GUESSED]
-    )
+    norms = sum(_norm(layer.weights, 0, _USUAL_PREC) for layer in network.layers)
+    return norms + _margins(network, _USUAL_PREC, [_GUESSED])
 
 
 def tuning_seconds(network: Network, rounds: int) -> float:
@@ -86,7 +85,8 @@ def _guessed_bits(witness: Any) -> int:
     sizes = np.concatenate([np.zeros(0), *(np.abs(array[array != 0]) for array in arrays)])
     if not sizes.size:
         return _GUESSED
-    apart = int(np.frexp(sizes.max())[1]) - int(np.frexp(sizes.min())[1]) + 53
+    # As integers over one denominator: also the way from 1 counts.
+    apart = max(int(np.frexp(sizes.max())[1]), 0) - min(int(np.frexp(sizes.min())[1]), 0) + 53
     return _GUESSED if apart <= _USUALLY_APART else apart
 
 

@@ -103,7 +103,7 @@ def witnesses_of(bounds: Bounds) -> tuple[Witnesses | None, str]:
             return load_witnesses(path), ""
     if there:
         return None, f"{there[0]} is not the file that the bounds name: it is damaged, or of other bounds"
-    return None, f"{found.places[0]} is not there"
+    return None, f"there is no file {found.places[0]}, or none that could hold them"
 
 
 def _check_sizes(bounds: Bounds) -> None:

@@ -44,7 +44,8 @@ _MOST_APART = 2.0**200
 """By what the largest number of an array may exceed the least that is not zero."""
 
 _LARGEST = 2.0**250
-"""Weights are taken on a scale on which they are at most 2^64, and chains on one on which they are near 1."""
+"""No number is beyond this, or nearer to zero than its inverse: weights are taken on a scale on which they are at most
+2^64, and chains on one on which they are near 1."""
 
 _VECTORS = 5
 
@@ -127,7 +128,7 @@ def _is_short(array: Floats) -> bool:
     sizes = np.abs(array[array != 0].astype(np.float64))
     if not np.isfinite(sizes).all():
         return False
-    return not sizes.size or bool(sizes.min() > 2.0**-900 and sizes.max() < min(sizes.min() * _MOST_APART, 2.0**900))
+    return not sizes.size or bool(sizes.min() > 1 / _LARGEST and sizes.max() < min(sizes.min() * _MOST_APART, _LARGEST))
 
 
 def _witnesses(arrays: Arrays) -> Witnesses:

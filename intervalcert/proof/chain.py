@@ -44,6 +44,10 @@ from intervalcert.proof.layer_norms import MOST_APART
 __all__ = ["ChainClaim", "ChainLink", "ChainWitness", "check_chain", "distances_squared", "slopes_over_constant"]
 
 
+_MOST_APART = 500
+"""Bits between the scale of S and that of the weights, squared: farther apart, exact numbers would be long."""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class ChainLink(Witness):
     """The witness of one hidden layer; S is on the scale 2^exponent, and P' without the activation's constant.
@@ -95,7 +99,8 @@ def check_chain(network: Network, witness: ChainWitness, backend: Backend[Any]) 
     sigmas: list[Any] = []
     before: Matrix[Any] | None = None
     for layer, link in zip(network.layers[:-1], witness, strict=True):
-        if max(abs(link.exponent - 2 * layer.weights.near_floats().exponent), abs(link.factor.exponent)) > MOST_APART:
+        apart = abs(link.exponent - 2 * layer.weights.near_floats().exponent)
+        if apart > _MOST_APART or abs(link.factor.exponent) > MOST_APART:
             raise UndecidedError("a chain on a scale far from that of the layer")
         w = backend.matrix(layer.weights)
         s = ((w if before is None else w @ before) @ w.transposed()).ldexp(-link.exponent)
@@ -142,7 +147,7 @@ def distances_squared(weights: RationalMatrix, metric: Matrix[S] | None, backend
 def _is_sector_of(layer: Layer, sector: Sector) -> bool:
     """Whether it holds all difference quotients over the constant; exactly."""
     slopes = slopes_over_constant(layer)
-    if slopes is None or sector.middle.shape != sector.spread.shape:
+    if slopes is None or sector.middle.shape != sector.spread.shape or sector.middle.ndim != 1:
         return False
     if not (np.isfinite(sector.middle).all() and np.isfinite(sector.spread).all()):
         return False

@@ -45,10 +45,9 @@ def eigenvalue_upper(symmetric: Matrix[S], factor: Factor, backend: Backend[S]) 
     Raises: UndecidedError if the factor is none of a matrix like that.
     """
     triangle = factor.triangle
-    if triangle.shape != symmetric.shape or not (np.isfinite(triangle).all() and math.isfinite(factor.shift)):
+    is_matrix = triangle.shape == symmetric.shape and triangle.dtype == np.float64
+    if not (is_matrix and np.isfinite(triangle).all() and math.isfinite(factor.shift)):
         raise UndecidedError("a factor of another shape, or no matrix of numbers")
-    if triangle.dtype != np.float64:
-        raise UndecidedError("a factor that is not of float64")
     multiple = RationalMatrix.from_floats(np.diag(np.full(len(triangle), factor.shift)), 2 * factor.exponent)
     square = backend.matrix(RationalMatrix.from_floats(triangle, factor.exponent)).gram()
     residual = backend.matrix(multiple) - symmetric - square

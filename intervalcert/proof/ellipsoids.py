@@ -150,8 +150,7 @@ def _check_shapes(step: Step, s: Matrix[Any]) -> None:
 
 
 def _are_finite(*numbers: Floats | float) -> bool:
-    """Whether all are finite float64."""
-    return all(np.asarray(x).dtype == np.float64 and bool(np.isfinite(x).all()) for x in numbers)
+    return all(bool(np.isfinite(x).all()) for x in numbers)
 
 
 def _part(matrix: Matrix[Any], rows: Indices, columns: Indices) -> Matrix[Any]:

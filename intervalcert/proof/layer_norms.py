@@ -19,9 +19,9 @@ from intervalcert.proof.norms import Iterations, norm_lower, norm_upper
 __all__ = ["MOST_APART", "NormClaim", "NormWitness", "check_norm"]
 
 
-MOST_APART = 500
-"""Bits between the scale of a witness and that of the weights that it is about: farther apart, it proves nothing that
-is of use, and exact numbers would be long."""
+MOST_APART = 64
+"""Bits between the scale of a factor and that of the matrix that it is about: farther apart, it proves nothing that is
+of use, and exact numbers would be long."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -170,7 +170,7 @@ class LocalChecker:
             s = s.ldexp(-link.exponent)
             total += link.exponent
             proved = is_within_reach(link.reach, s.float_bounds()[1].diagonal(), eps**2 * dyadic_value(1, total))
-            if known is not None:
+            if known is not None and index < len(known):
                 proved |= link.reach >= known[index]
             if not proved.all():
                 raise UndecidedError("a neuron may change by more than was guessed")

@@ -17,12 +17,17 @@ from compare.harness import Outcome, Setting, store
 from intervalcert.errors import InputError, IntervalcertError
 
 PARTS = ("cross", "seed", "unsound", "attack", "gradients", "gains", "bench")
+APART = ("liresnet",)
+"""Parts that take long, and are not in ``all``."""
+
+
+_HELP = f"{', '.join(PARTS)}; or all of these; or {', '.join(APART)}, which takes minutes"
 
 
 def main(argv: list[str] | None = None) -> int:
     here = Path(__file__).parent
     parser = argparse.ArgumentParser(prog="python -m compare", description=__doc__)
-    parser.add_argument("names", nargs="+", choices=(*PARTS, "all"), metavar="NAME", help=f"{', '.join(PARTS)}; or all")
+    parser.add_argument("names", nargs="+", choices=(*PARTS, *APART, "all"), metavar="NAME", help=_HELP)
     parser.add_argument("--shared", type=Path, metavar="DIR", help="folder of the paper's files (default: ../shared)")
     parser.add_argument("--out", type=Path, default=here / "out", metavar="DIR", help="results (default: compare/out)")
     parser.add_argument("--short", action="store_true", help="a quick version of each part, as in the tests")

@@ -31,6 +31,7 @@ import numpy.typing as npt
 from compare import hostile, pictures
 from compare.harness import Outcome, Setting, table
 from intervalcert import Bounds, Network, certify, compute_bounds, save_bounds
+from intervalcert.model.linear_maps import Dense
 from intervalcert.backends.registry import get_backend, precision_ladder
 from intervalcert.bounds.norm_bounds import Plan, layer_bound
 from intervalcert.model.arrays import exact_matrix
@@ -99,7 +100,7 @@ def _task(name: str, layers: Sequence[RationalMatrix], iterations: int) -> Calla
     if method == "cholesky":
         return lambda: [_by_factor(w, backend) for w in layers]
     plan = Plan("gram", iterations) if method == "both sides" else Plan("cholesky")
-    return lambda: [layer_bound(w, ladder, plan) for w in layers]
+    return lambda: [layer_bound(Dense(w), ladder, plan) for w in layers]
 
 
 def _by_factor(weights: RationalMatrix, backend: Any) -> object:

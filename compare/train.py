@@ -1,6 +1,6 @@
-"""Train a globally robust dense ReLU network on MNIST: a model that is worth certifying.
+"""Train a globally robust network on MNIST, dense or convolutional: a model that is worth certifying.
 
-The network N(x) = W_n relu(W_{n-1} … relu(W_1 x)) has no biases. With σ_l = ||W_l||_2 its margins obey
+The dense network N(x) = W_n relu(W_{n-1} … relu(W_1 x)) has no biases. With σ_l = ||W_l||_2 its margins obey
 
     |(N(v)_j - N(v)_i) - (N(u)_j - N(u)_i)| <= L_ij ||v - u||_2,    L_ij = (Π_{l<n} σ_l) · ||W_n[j] - W_n[i]||_2,
 
@@ -14,15 +14,27 @@ The σ_l come from power iteration on W_lᵀW_l, a few steps for every batch fro
 their gradient is the one of ||W_l v|| at fixed v. eps grows linearly from 0 over the first part of training, the rate
 of Adam falls along a half cosine, the matrices start orthogonal.
 
+With --architecture the network has convolutions, linear residual blocks, ReLU or MinMax, and biases if wanted. Its σ_l
+are bounds of the norms of these layers, the rest is the same (`compare.train_convolutions`).
+
+With --loss emma the loss is EMMA (Hu, Zou, Wang, Leino, Fredrikson: "Unlocking deterministic robustness certification
+on ImageNet", NeurIPS 2023). It lifts all rivals i of the label j, each until it draws level, or as far as eps allows:
+
+    loss = -log softmax(z)[j],   z_j = y_j,   z_i = y_i + eps_i · L_ij,   eps_i = min(max((y_j - y_i)/L_ij, 0), eps),
+
+where the gradient takes eps_i for a constant. Where the label is certified, every eps_i is eps.
+
 **Nothing here is trusted.** Power iteration bounds a norm from below, sums are floats, the printed figures are
 estimates. `intervalcert` bounds the finished weights afterwards and knows nothing of how they came to be.
 
     python -m compare.train mnist.npz -o model.npz --augment
     python -m compare.train mnist.npz -o better.npz --augment --start model.npz --ramp 0 --rate 1e-3
+    python -m compare.train mnist.npz -o convolutional.npz --augment --architecture "c16k5s2p2 c32k4s2p1 d100"
 
 `mnist.npz` holds x_train, y_train, x_test, y_test (uint8, images 28 x 28); the network takes x/255, flattened.
 The result holds W0, W1, … (outputs x inputs, float32), rounded to multiples of 2^-14 (--grid-bits), so that exact
-arithmetic on them is cheap. The test images are never trained on; they are only reported on.
+arithmetic on them is cheap; with --architecture also what `intervalcert` needs to know of the layers: `terms`,
+`activations`, `shape`, b0, b1, …. The test images are never trained on; they are only reported on.
 """
 
 from __future__ import annotations
@@ -32,6 +44,7 @@ import math
 import os
 import time
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -43,9 +56,31 @@ except ImportError as error:
         "compare.train needs PyTorch, which the extra [train] installs: pip install 'intervalcert[train]'"
     ) from error
 
-Float64Array = npt.NDArray[np.float64]
+from compare.train_convolutions import ACTIVATIONS, CLASSES, ConvolutionalNetwork, Float64Array, plans
+
 SIDE = 28
-CLASSES = 10
+
+
+class Trained(Protocol):
+    """What the loop below trains."""
+
+    @property
+    def parameters(self) -> list[torch.Tensor]: ...
+
+    def logits(self, images: torch.Tensor) -> torch.Tensor:
+        """Of flattened images, one in each row."""
+
+    def advance_norms(self, steps: int) -> None:
+        """Bring the estimates of norms nearer to those of the weights."""
+
+    def margin_lipschitz(self) -> torch.Tensor:
+        """Estimates of L_ij for i != j, differentiable in the weights. The diagonal means nothing."""
+
+    def save(self, path: Path, grid_bits: int) -> None:
+        """Round the numbers to multiples of 2^-grid_bits and replace the file at once."""
+
+    def saved_estimates(self, path: Path, images: npt.NDArray[np.uint8]) -> tuple[Float64Array, Float64Array]:
+        """The logits and L_ij of the saved file: float64, norms by SVD."""
 
 
 class RobustNetwork:
@@ -88,8 +123,22 @@ class RobustNetwork:
         estimates: torch.Tensor = product * distances
         return estimates
 
-    def matrices(self) -> list[npt.NDArray[np.float32]]:
-        return [tensor.detach().numpy() for tensor in (self.first, *self.hidden.unbind(), self.last)]
+    def save(self, path: Path, grid_bits: int) -> None:
+        scale = 2.0**grid_bits
+        found = [tensor.detach().numpy() for tensor in (self.first, *self.hidden.unbind(), self.last)]
+        rounded = [(np.rint(matrix * scale) / scale + 0.0).astype(np.float32) for matrix in found]
+        partial = path.with_name(f".partial-{path.name}")
+        np.savez_compressed(partial, **{f"W{index}": matrix for index, matrix in enumerate(rounded)})
+        os.replace(partial, path)
+
+    def saved_estimates(self, path: Path, images: npt.NDArray[np.uint8]) -> tuple[Float64Array, Float64Array]:
+        weights = [matrix.numpy().astype(np.float64) for matrix in read_matrices(path)]
+        values: Float64Array = images.reshape(len(images), -1) / 255.0
+        for matrix in weights[:-1]:
+            values = np.maximum(values @ matrix.T, 0.0)
+        product = math.prod(float(np.linalg.norm(matrix, 2)) for matrix in weights[:-1])
+        lipschitz = product * np.linalg.norm(weights[-1][:, None] - weights[-1][None], axis=2)
+        return values @ weights[-1].T, lipschitz
 
 
 def _power_step(stack: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
@@ -103,22 +152,23 @@ def gloro_logits(logits: torch.Tensor, margin_lipschitz: torch.Tensor, eps: floa
     return torch.cat([logits, rivals.amax(1, keepdim=True)], dim=1)
 
 
+def emma_logits(logits: torch.Tensor, labels: torch.Tensor, margin_lipschitz: torch.Tensor, eps: float) -> torch.Tensor:
+    """y_i + eps_i · L_ij, eps_i = min(max((y_j - y_i)/L_ij, 0), eps) a constant, j the label of each row."""
+    lipschitz = margin_lipschitz[labels]
+    with torch.no_grad():
+        reach = ((logits.gather(1, labels[:, None]) - logits) / lipschitz).clamp(0.0, eps)
+    return logits + reach * lipschitz
+
+
 def orthogonal_start(depth: int, width: int, generator: torch.Generator) -> list[torch.Tensor]:
     shapes = [(width, SIDE * SIDE), *[(width, width)] * (depth - 1), (CLASSES, width)]
     return [torch.nn.init.orthogonal_(torch.empty(shape), generator=generator) for shape in shapes]
 
 
-def estimated_shares(
-    matrices: list[npt.NDArray[np.float32]], images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8], eps: float
+def shares(
+    logits: Float64Array, lipschitz: Float64Array, labels: npt.NDArray[np.uint8], eps: float
 ) -> tuple[float, float, float]:
-    """Estimates of accuracy, certified share and VRA (right and certified) at eps: float64, norms by SVD."""
-    weights = [matrix.astype(np.float64) for matrix in matrices]
-    values: Float64Array = images.reshape(len(images), -1) / 255.0
-    for matrix in weights[:-1]:
-        values = np.maximum(values @ matrix.T, 0.0)
-    logits = values @ weights[-1].T
-    product = math.prod(float(np.linalg.norm(matrix, 2)) for matrix in weights[:-1])
-    lipschitz = product * np.linalg.norm(weights[-1][:, None] - weights[-1][None], axis=2)
+    """Accuracy, certified share and VRA (right and certified) at eps."""
     winners = logits.argmax(1)
     slack = logits.max(1, keepdims=True) - logits - eps * lipschitz[winners]
     slack[np.arange(len(slack)), winners] = np.inf
@@ -126,19 +176,19 @@ def estimated_shares(
     return float(right.mean()), float(certified.mean()), float((certified & right).mean())
 
 
-def save_rounded(path: Path, matrices: list[npt.NDArray[np.float32]], grid_bits: int) -> list[npt.NDArray[np.float32]]:
-    """Round the weights to multiples of 2^-grid_bits, replace the file at once, and return what it holds."""
-    scale = 2.0**grid_bits
-    rounded = [(np.rint(matrix * scale) / scale + 0.0).astype(np.float32) for matrix in matrices]
-    partial = path.with_name(f".partial-{path.name}")
-    np.savez_compressed(partial, **{f"W{index}": matrix for index, matrix in enumerate(rounded)})
-    os.replace(partial, path)
-    return rounded
-
-
 def read_matrices(path: Path) -> list[torch.Tensor]:
     with np.load(path) as archive:
         return [torch.from_numpy(archive[f"W{index}"].astype(np.float32)) for index in range(len(archive.files))]
+
+
+def make_network(options: argparse.Namespace, start: Path | None, generator: torch.Generator) -> Trained:
+    """start: the file to go on from."""
+    if options.architecture is None:
+        matrices = read_matrices(start) if start else orthogonal_start(options.depth, options.width, generator)
+        return RobustNetwork(matrices, generator)
+    return ConvolutionalNetwork.make(
+        options.architecture, options.activation, generator, biased=options.biases, start=start
+    )
 
 
 def train(options: argparse.Namespace) -> None:
@@ -152,8 +202,7 @@ def train(options: argparse.Namespace) -> None:
     windows = padded.unfold(1, SIDE, 1).unfold(2, SIDE, 1)  # [image, down, right] is the image shifted; a view
     labels = torch.from_numpy(y_train).long()
 
-    start = read_matrices(options.start) if options.start else orthogonal_start(options.depth, options.width, generator)
-    network = RobustNetwork(start, generator)
+    network = make_network(options, options.start, generator)
     optimiser = torch.optim.Adam(network.parameters, lr=options.rate, fused=True)
     batches = len(labels) // options.batch
     total_steps, step, began = options.epochs * batches, 0, time.monotonic()
@@ -170,8 +219,10 @@ def train(options: argparse.Namespace) -> None:
             rows = order[chosen]
             images = windows[rows, shifts[0, chosen], shifts[1, chosen]].reshape(-1, SIDE * SIDE).float() / 255
             network.advance_norms(options.power_steps)
-            extended = gloro_logits(network.logits(images), network.margin_lipschitz(), eps)
-            loss = torch.nn.functional.cross_entropy(extended, labels[rows])
+            logits, lipschitz = network.logits(images), network.margin_lipschitz()
+            extended = gloro_logits(logits, lipschitz, eps)
+            lifted = extended if options.loss == "gloro" else emma_logits(logits, labels[rows], lipschitz, eps)
+            loss = torch.nn.functional.cross_entropy(lifted, labels[rows])
             optimiser.zero_grad()
             torch.autograd.backward(loss)
             optimiser.step()
@@ -183,15 +234,29 @@ def train(options: argparse.Namespace) -> None:
         line = f"epoch {epoch:4d}  eps {eps:.3f}  loss {loss_sum / batches:.4f}"
         line += f"  train accuracy {right / seen:.4f} VRA {robust / seen:.4f}"
         if epoch % options.save_every == 0 or epoch == options.epochs:
-            saved = save_rounded(options.output, network.matrices(), options.grid_bits)
-            accuracy, certified, vra = estimated_shares(saved, x_test, y_test, options.eps_test)
+            network.save(options.output, options.grid_bits)
+            found, bounds = network.saved_estimates(options.output, x_test)
+            accuracy, certified, vra = shares(found, bounds, y_test, options.eps_test)
             line += f"  test accuracy {accuracy:.4f} certified {certified:.4f} VRA {vra:.4f} at {options.eps_test}"
         print(f"{line}  {time.monotonic() - began:.0f} s", flush=True)
+    report(options, x_test)
+
+
+def report(options: argparse.Namespace, images: npt.NDArray[np.uint8]) -> None:
+    """The size of the file, and how far its logits in torch are from those in numpy."""
+    network = make_network(options, options.output, torch.Generator())
+    expected, _ = network.saved_estimates(options.output, images)
+    with torch.no_grad():
+        rows = torch.from_numpy(images).reshape(len(images), -1).float() / 255
+        logits = torch.cat([network.logits(part) for part in rows.split(1000)]).numpy()
+    numbers = sum(tensor.numel() for tensor in network.parameters)
+    print(f"{options.output}: {numbers} numbers, {options.output.stat().st_size} bytes")
+    print(f"logits in float32 (torch) and float64 (numpy) differ by at most {np.abs(logits - expected).max():.1e}")
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m compare.train", description="Train a globally robust dense ReLU network on MNIST."
+        prog="python -m compare.train", description="Train a globally robust network on MNIST."
     )
     add = parser.add_argument
     add("mnist", type=Path, help="an .npz with x_train, y_train, x_test, y_test")
@@ -204,14 +269,30 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--eps-test", type=float, default=0.3, help="the eps of the figures printed (default %(default)s)")
     add("--ramp", type=float, default=0.5, help="share of training in which eps grows (default %(default)s)")
     add("--augment", action="store_true", help="shift every image by up to one pixel each way, anew in every epoch")
-    add("--depth", type=int, default=8, help="hidden layers (default %(default)s)")
-    add("--width", type=int, default=128, help="neurons of each (default %(default)s)")
+    add("--loss", choices=("gloro", "emma"), default="gloro", help="(default %(default)s)")
+    add("--depth", type=int, help="hidden layers of a dense network (default 8)")
+    add("--width", type=int, help="neurons of each (default 128)")
+    add("--architecture", help='the layers of another one: "c16k5s2p2 rk3 d100"')
+    add("--activation", choices=tuple(ACTIVATIONS), help="of such a network (default relu)")
+    add("--biases", action="store_true", help="biases for such a network, which start at 0")
     add("--power-steps", type=int, default=8, help="power iterations for every batch (default %(default)s)")
     add("--grid-bits", type=int, default=14, help="weights are multiples of 2^-GRID_BITS (default %(default)s)")
     add("--save-every", type=int, default=10, help="epochs between checkpoints (default %(default)s)")
     add("--seed", type=int, default=0)
     add("--threads", type=int, default=1)
     options = parser.parse_args(arguments)
+    if options.architecture is None and (options.activation is not None or options.biases):
+        parser.error("--activation and --biases belong to an --architecture")
+    if options.architecture is not None and (options.depth is not None or options.width is not None):
+        parser.error("--depth and --width belong to dense networks, without an --architecture")
+    for name, default in (("activation", "relu"), ("depth", 8), ("width", 128)):
+        if getattr(options, name) is None:
+            setattr(options, name, default)
+    if options.architecture is not None:
+        try:
+            plans(options.architecture, options.activation)
+        except ValueError as error:
+            parser.error(f"--architecture: {error}")
     if options.output.suffix != ".npz":
         parser.error("the output's name must end in .npz")
     if min(options.epochs, options.batch, options.power_steps, options.save_every) < 1 or options.depth < 2:

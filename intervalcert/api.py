@@ -23,7 +23,7 @@ from intervalcert.errors import InputError, InputWarning, UsageError
 from intervalcert.execution.streaming import outputs_of, table_of, verified_inputs
 from intervalcert.io.bounds_file import witnesses_of
 from intervalcert.io.models import load_model
-from intervalcert.model.evaluation import check_evaluable, is_piecewise_linear
+from intervalcert.model.evaluation import check_evaluable, is_rational
 from intervalcert.model.network import Network
 from intervalcert.model.single import Single
 from intervalcert.numbers.float_formats import get_format
@@ -104,7 +104,7 @@ def compute_bounds(
     ladder = precision_ladder(backend, prec)
     asked = MarginPlan(margins, rounds)
     plan = Plan(method or ("auto" if iterations == "auto" else "gram"), iterations)
-    found = network_bounds(network, ladder, [plan] * len(network.layers), on_step, margins=asked)
+    found = network_bounds(network, ladder, [plan] * len(network.branches), on_step, margins=asked)
     how = Method(backend, prec, ladder[0].working_bits, str(iterations), plan.method, margins, rounds)
     return Bounds.of(network, found, how)
 
@@ -249,14 +249,19 @@ def verification_job(network: Network, bounds: Bounds | None, local_rounds: int 
         bounds = compute_bounds(run)
     else:
         check_same_model(bounds, network)
-        weights = [[layer.weights for layer in each.layers] for each in (run, network)]  # deployed: nothing else there
-        if weights[0] != weights[1] or run.activations != network.activations:
+        if not _same_maps(run, network) or run.activations != network.activations:
             raise InputError(
                 f"the bounds are of weights that are not {deployed} numbers, but rounded when they are deployed: leave "
                 "the bounds out, and those of the rounded weights are computed"
             )
     norms = tuple(layer.upper for layer in bounds.layers)
     return Job(run, norms, bounds.margins.matrix, precision_ladder(AUTO), local_rounds, form, bounds.margins.sigmas)
+
+
+def _same_maps(one: Network, other: Network) -> bool:
+    """Whether their linear maps have the same numbers: bounds depend on no others."""
+    pairs = zip(one.branches, other.branches, strict=True)
+    return all(a.map is b.map or a.map.identity_parts == b.map.identity_parts for a, b in pairs)
 
 
 def certify_deployed(
@@ -314,11 +319,11 @@ def evaluate_table(
 ) -> Iterator[tuple[Evaluation, int]]:
     """The enclosures of a table of inputs, batch by batch, each with its part of the work."""
     check_evaluable(network)
-    if backend == "exact" and not is_piecewise_linear(network):
+    if backend == "exact" and not is_rational(network):
         raise UsageError("exact rationals cannot hold the values of exp, of which an activation is made: use arb")
     if backend == "exact" and not network.is_exact:
         raise UsageError("exact rationals cannot hold the roots of which a normalisation is made: use arb")
-    plans = [Plan("auto")] * len(network.layers)
+    plans = [Plan("auto")] * len(network.branches)
     norms = tuple(bound.upper for bound in layer_bounds(network, precision_ladder(AUTO), plans))
     nothing = Epsilons.all_equal(Fraction(0))
     batches = (batch for rows in chunks for batch in batches_of(rows, network, scale, nothing))

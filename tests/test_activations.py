@@ -75,7 +75,10 @@ def test_parameters_become_those_of_the_format(name):
 
 
 def test_kinds_with_parameters_say_which():
+    assert activation("group_sort").not_evaluable  # the only one that may stand without
     for kind, made in PARAMETRISED.items():
+        if kind == "group_sort":
+            continue
         with pytest.raises(InputError, match="depends on") as caught:
             activation(kind)
         assert made.depends_on in str(caught.value)

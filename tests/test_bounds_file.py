@@ -116,7 +116,7 @@ def test_the_file_says_everything(tmp_path, backend):
     network = load_model(path, activation="tanh")
     _, data = saved(tmp_path, network, backend, 3, prec=80)
     assert data["format"] == "intervalcert bounds"
-    assert data["version"] == FORMAT_VERSION == 6
+    assert data["version"] == FORMAT_VERSION == 7
     assert data["semantics"] == "real"
     assert data["eps_space"] == "input"
     assert data["model"] == [{"name": "model.txt", "sha256": network.sources[0].sha256}]

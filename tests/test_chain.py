@@ -21,7 +21,7 @@ from intervalcert.bounds.margin_bounds import NO_CHAIN, MarginPlan, chain_margin
 from intervalcert.bounds.norm_bounds import Plan
 from intervalcert.errors import UndecidedError, UsageError
 from intervalcert.model.activations import activation
-from intervalcert.model.layers import Layer
+from intervalcert.model.layers import INPUT, Layer
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import sqrt_upper
 from intervalcert.numbers.text import decimal_upper, format_exact
@@ -519,7 +519,11 @@ def test_a_damaged_sigma_is_refused(tmp_path, tuned_file, layer, sigma):
 def test_a_tuned_network_with_a_linear_layer_is_read_back(tmp_path):
     """Nothing is tuned in the linear layer, but in the other there is."""
     first, second, last = drawn(0, (4, 5, 5, 3)).layers
-    layers = (Layer(first.weights, None, activation("relu")), Layer(second.weights, None, activation("identity")), last)
+    layers = (
+        Layer.dense(INPUT, first.weights, None, activation("relu")),
+        Layer.dense(0, second.weights, None, activation("identity")),
+        last,
+    )
     network = Network(layers, drawn(0).sources)
     bounds = compute_bounds(network, "float64", tuning_rounds=5)
     assert len(bounds.witnesses.chains) == 2

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from strategies import at_least_the_norm, rational_matrices, to_rows
 
 from intervalcert import Network, audit, compute_bounds
+from intervalcert.model.linear_maps import Dense
 from intervalcert.backends.registry import backend_names, get_backend, precision_ladder
 from intervalcert.bounds.norm_bounds import Plan, layer_bound
 from intervalcert.errors import UsageError
@@ -46,16 +47,16 @@ SPECTRA = {
 def test_the_excess_is_below_a_billionth(name, kind):
     """Between a rigorous lower and a rigorous upper bound, so of the true norm."""
     weights = exact_matrix(SPECTRA[kind](np.random.default_rng(4), (40, 60)), kind)
-    bound = layer_bound(weights, precision_ladder(name), Plan("cholesky"))
+    bound = layer_bound(Dense(weights), precision_ladder(name), Plan("cholesky"))
     assert bound.method == "cholesky"
     assert bound.computed_by.startswith(name)
     assert bound.upper / bound.lower - 1 < Fraction(1, 10**9)
-    assert layer_bound(weights, precision_ladder("exact"), Plan("gram", 4)).upper >= bound.lower
+    assert layer_bound(Dense(weights), precision_ladder("exact"), Plan("gram", 4)).upper >= bound.lower
 
 
 def test_it_is_tighter_than_eleven_steps_of_gram_iteration():
     weights = exact_matrix(orthogonal(np.random.default_rng(5), (64, 64)), "a flat spectrum")
-    by_factor, by_gram = (layer_bound(weights, precision_ladder("float64"), Plan(m, 11)) for m in ("cholesky", "gram"))
+    by_factor, by_gram = (layer_bound(Dense(weights), precision_ladder("float64"), Plan(m, 11)) for m in ("cholesky", "gram"))
     assert by_factor.upper < by_gram.upper * (1 - Fraction(1, 10**5))
 
 
@@ -126,10 +127,10 @@ def test_a_proof_with_a_gap_is_caught(broken):
 def test_a_broken_library_costs_tightness_alone(monkeypatch, name, broken):
     """`auto` then finds the bound too loose, and takes that of Gram iteration."""
     weights = exact_matrix(np.random.default_rng(6).standard_normal((20, 20)), "weights")
-    honest = layer_bound(weights, precision_ladder("exact"), Plan("cholesky"))
+    honest = layer_bound(Dense(weights), precision_ladder("exact"), Plan("cholesky"))
     monkeypatch.setattr(np.linalg, "cholesky", broken)
     for method in ("cholesky", "auto"):
-        bound = layer_bound(weights, precision_ladder(name), Plan(method, 8))
+        bound = layer_bound(Dense(weights), precision_ladder(name), Plan(method, 8))
         assert bound.upper >= honest.lower
     assert bound.method == "gram"
     assert bound.upper <= honest.upper * Fraction(102, 100)
@@ -141,16 +142,16 @@ def test_a_library_that_fails_is_not_needed(monkeypatch, routine):
         raise np.linalg.LinAlgError("no")
 
     weights = exact_matrix(np.random.default_rng(7).standard_normal((20, 24)), "weights")
-    honest = layer_bound(weights, precision_ladder("exact"), Plan("gram", 10))
+    honest = layer_bound(Dense(weights), precision_ladder("exact"), Plan("gram", 10))
     monkeypatch.setattr(np.linalg, routine, fails)
-    bound = layer_bound(weights, precision_ladder("float64"), Plan("cholesky", 10))
+    bound = layer_bound(Dense(weights), precision_ladder("float64"), Plan("cholesky", 10))
     assert bound.method == ("gram" if routine == "cholesky" else "cholesky")
     assert honest.lower * Fraction(1, 2) < bound.lower <= honest.upper
     assert bound.upper >= honest.lower
 
 
 def test_zero_falls_back_to_gram_iteration():
-    bound = layer_bound(exact_matrix(np.zeros((20, 20)), "zero"), precision_ladder("float64"), Plan("cholesky"))
+    bound = layer_bound(Dense(exact_matrix(np.zeros((20, 20)), "zero")), precision_ladder("float64"), Plan("cholesky"))
     assert (bound.method, bound.lower, bound.upper) == ("gram", 0, 0)
 
 
@@ -162,13 +163,13 @@ def test_auto_is_never_looser_than_either(name):
     for kind, make in SPECTRA.items():
         weights = exact_matrix(make(np.random.default_rng(8), (6, 9)), kind)
         auto, gram, factor = (
-            layer_bound(weights, precision_ladder(name), Plan(m, 12)) for m in ("auto", "gram", "cholesky")
+            layer_bound(Dense(weights), precision_ladder(name), Plan(m, 12)) for m in ("auto", "gram", "cholesky")
         )
         assert auto.upper == min(gram.upper, factor.upper), kind
 
 
 def test_auto_gives_exact_norms_exactly():
-    bound = layer_bound(exact_matrix(np.array([[3.0, 4.0]]), "a row"), precision_ladder("arb"), Plan("auto"))
+    bound = layer_bound(Dense(exact_matrix(np.array([[3.0, 4.0]]), "a row")), precision_ladder("arb"), Plan("auto"))
     assert (bound.method, bound.upper) == ("gram", 5)
 
 
@@ -177,7 +178,7 @@ def test_auto_stops_where_nothing_is_to_be_gained(monkeypatch):
         "intervalcert.proof.layer_norms.norm_upper", lambda *_: pytest.fail("Gram iteration was run as well")
     )
     weights = exact_matrix(np.random.default_rng(9).standard_normal((30, 30)), "weights")
-    assert layer_bound(weights, precision_ladder("float64"), Plan("auto")).method == "cholesky"
+    assert layer_bound(Dense(weights), precision_ladder("float64"), Plan("auto")).method == "cholesky"
 
 
 def test_a_number_of_iterations_means_gram_iteration():

@@ -358,7 +358,7 @@ def test_the_check_notices_ends_that_round_inward(backends):
 
 
 def test_the_check_notices_what_float64_forgets():
-    """A product without its rounding, a positive part and a block without the radius, a norm that is none."""
+    """A product without its rounding, a positive part and a block without the radius, a norm that is none, and more."""
     system = System(get_backend("float64"), generic=False)
     full = Fraction(2**53 - 1, 2**52)
     made, weight = system.of([[full]]), np.array([float(full)])
@@ -371,6 +371,21 @@ def test_the_check_notices_what_float64_forgets():
     for forgetful in (np.maximum(wide.centre, 0), wide.centre):
         assert outside(system, Float64Matrix(forgetful, wide.exponent, 0.0), two)
     assert not outside(system, wide.positive_part(), two)
+
+    # Rows named twice, halves with an error each, factors that have one, a middle that is taken for the set.
+    for found, forgetful in (
+        (wide.rows_at(np.array([0, 0])), Float64Matrix(wide.centre[[0, 0]], wide.exponent, wide.error)),
+        (wide.stacked([wide]), Float64Matrix(wide.centre[[0, 0]], wide.exponent, wide.error)),
+    ):
+        assert outside(system, forgetful, two * 2)
+        assert not outside(system, found, two * 2)
+    four = [[Fraction(4)]]
+    careless = Float64Matrix(wide.centre * wide.centre, 2 * wide.exponent, wide.error * float(wide.centre[0, 0]))
+    assert outside(system, careless, four)
+    assert not outside(system, wide.row_scaled(wide), four)
+    middle, apart = wide.recentred()
+    assert outside(system, middle, two)
+    assert not outside(system, middle.blurred(apart), two)
 
     one = system.of([[Fraction(1)]])
     assert outside(system, one.with_norm_bound(Fraction(1, 8)) @ wide, two)
@@ -606,6 +621,8 @@ def test_what_is_done_with_vectors(systems, a, factor, seed, bits):
         roots = [sqrt_upper(x, backend.prec) for x in squares]
         found = made.roots(backend)
         check_vector(system, found, roots, "roots", **operands)
+        sums = [x + y for x, y in zip(scaled, roots, strict=True)]
+        check_vector(system, multiple + found, sums, "plus", **operands)
         others = {place: random_fraction(random) for place in range(len(squares)) if random.random() < 0.5}
         replaced = found.replaced({place: backend.scalar(x) for place, x in others.items()})
         mixed = [others.get(place, x) for place, x in enumerate(roots)]
@@ -659,6 +676,316 @@ def test_a_block_takes_nothing_twice(systems):
         for rows, columns in (([0, 0], [0]), ([0], [1, 1]), ([0, -1], [0]), ([0], [-1])):
             with pytest.raises(ValueError, match="once"):
                 made.block(np.array(rows), np.array(columns))
+
+
+def named(rows, index):
+    """The rows of an index, zeros where it is -1."""
+    return [list(rows[i]) if i >= 0 else [Fraction(0)] * len(rows[0]) for i in index]
+
+
+def random_index(random, rows):
+    """Some rows more than once, some not at all, some of zeros; now and then each once, or none."""
+    kind = random.randrange(6)
+    if kind == 0:
+        return random.sample(range(rows), rows)
+    if kind == 1:
+        return [-1] * random.randint(1, 3)
+    return [random.randint(-1, rows - 1) for _ in range(random.randint(1, 2 * rows + 1))]
+
+
+def and_as_product(system, a):
+    """The set, and once more as a product with the unit matrix: what products are made of may be held otherwise."""
+    side = range(a.data.shape[1])
+    made = a.on(system)
+    return made, made @ system.of([[Fraction(i == j) for j in side] for i in side])
+
+
+@given(a=matrix_sets(), seed=seeds())
+def test_rows_that_are_named(systems, a, seed):
+    """As they are, and in a product with each other, where a row that is there twice is so in both."""
+    index = random_index(Random(seed), a.data.shape[0])
+    expected = named(a.point, index)
+    for system in systems:
+        for made in and_as_product(system, a):
+            found = made.rows_at(np.array(index))
+            check_inside(system, found, expected, f"rows_at {index}", a=a)
+            check_inside(system, found.gram(), smaller_gram(expected), f"rows_at {index}, gram", a=a)
+            check_inside(system, made, a.point, "rows_at changes the matrix itself", a=a)
+
+
+@pytest.mark.parametrize("index", [[2], [-2], [0, 1, 2], [-2, 0], [], [[0]]])
+def test_rows_that_are_not_there_are_refused(systems, index):
+    for system in systems:
+        with pytest.raises(ValueError, match="rows are named"):
+            system.of([[Fraction(1)], [Fraction(2)]]).rows_at(np.array(index, dtype=np.intp))
+
+
+@given(a=matrix_sets(), seed=seeds())
+def test_other_shapes(systems, a, seed):
+    """Of a matrix, of its transpose, whose order is another one, and of a product."""
+    entries, turned = (list(chain(*rows)) for rows in (a.point, transpose(a.point)))
+    columns = Random(seed).choice([k for k in range(1, len(entries) + 1) if len(entries) % k == 0])
+    shape = len(entries) // columns, columns
+    for system in systems:
+        made, again = and_as_product(system, a)
+        for found, order in (
+            (made, entries),
+            (made.transposed(), turned),
+            (again, entries),
+            (again.transposed(), turned),
+        ):
+            expected = [order[k : k + columns] for k in range(0, len(order), columns)]
+            check_inside(system, found.reshaped(shape), expected, f"reshaped {shape}", a=a)
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (7, 1), (-1, 6), (-2, -3), (0, 6), (6, 0)])
+def test_shapes_of_other_sizes_are_refused(systems, shape):
+    for system in systems:
+        with pytest.raises(ValueError, match="shape"):
+            system.of([[Fraction(1), Fraction(2), Fraction(3)]] * 2).reshaped(shape)
+
+
+@given(
+    sets=st.tuples(st.lists(st.integers(1, 3), min_size=1, max_size=3), st.integers(1, 3)).flatmap(
+        lambda sides: st.tuples(*(matrix_sets((rows, sides[1])) for rows in sides[0]))
+    )
+)
+def test_matrices_one_above_the_other(systems, sets):
+    """Of unequal scales, and of the same: a set above itself, whose two halves are as they are."""
+    expected = [row for a in sets for row in a.point]
+    for system in systems:
+        first, *others = (a.on(system) for a in sets)
+        check_inside(system, first.stacked(others), expected, "stacked", sets=sets)
+        again = and_as_product(system, sets[0])[1]
+        check_inside(system, first.stacked([first, again]), sets[0].point * 3, "stacked on itself", a=sets[0])
+        check_inside(system, again.stacked([first]), sets[0].point * 2, "a product stacked", a=sets[0])
+        check_inside(system, first.stacked([]), sets[0].point, "stacked alone", a=sets[0])
+
+
+def test_matrices_of_other_widths_are_not_stacked(systems):
+    for system in systems:
+        wide, narrow = system.of([[Fraction(1), Fraction(2)]]), system.of([[Fraction(1)]])
+        for first, others in ((wide, [narrow]), (narrow, [wide]), (wide, [wide, narrow])):
+            with pytest.raises(ValueError, match="one above the other"):
+                first.stacked(others)
+
+
+@given(sets=shapes().flatmap(lambda shape: st.tuples(matrix_sets(shape), matrix_sets((shape[0], 1)))))
+def test_a_factor_for_each_row(systems, sets):
+    a, column = sets
+    expected = [[x * factor for x in row] for row, (factor,) in zip(a.point, column.point, strict=True)]
+    for system in systems:
+        for made, factors in zip(and_as_product(system, a), and_as_product(system, column), strict=True):
+            check_inside(system, made.row_scaled(factors), expected, "row_scaled", a=a, column=column)
+
+
+def test_factors_for_other_rows_are_refused(systems):
+    """What numpy would repeat is no factor of the other rows."""
+    for system in systems:
+        made = system.of([[Fraction(1), Fraction(2)]] * 2)
+        for rows in ([[1]], [[1, 2]], [[1, 2], [3, 4]], [[1]] * 3):
+            with pytest.raises(ValueError, match="factors"):
+                made.row_scaled(system.of([[Fraction(x) for x in row] for row in rows]))
+
+
+def sorted_rows(rows, size):
+    """Each column of each group of rows, ascending."""
+    groups = [rows[k : k + size] for k in range(0, len(rows), size)]
+    return [row for group in groups for row in transpose([sorted(column) for column in transpose(group)])]
+
+
+@given(
+    sets=st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 3)).flatmap(
+        lambda sides: st.tuples(st.just(sides[1]), *[matrix_sets((sides[0] * sides[1], sides[2])) for _ in range(2)])
+    )
+)
+def test_sorting(systems, sets):
+    """Of sets that are apart, that overlap, and of a difference, whose scale may have another sign."""
+    size, a, b = sets
+    for system in systems:
+        first, second = a.on(system), b.on(system)
+        for made in and_as_product(system, a):
+            check_inside(system, made.sorted_within(size), sorted_rows(a.point, size), f"sorted_within {size}", a=a)
+        apart, exact = (first - second).sorted_within(size), sorted_rows(minus(a.point, b.point), size)
+        check_inside(system, apart, exact, f"sorted_within {size} of -", a=a, b=b)
+        turned = first.scalar_mul(system.backend.scalar(Fraction(-1))).sorted_within(size)
+        expected = sorted_rows([[-x for x in row] for row in a.point], size)
+        check_inside(system, turned, expected, f"sorted_within {size} of the negative", a=a)
+
+
+@settings(max_examples=30)
+@given(seed=seeds(), size=st.integers(2, 4), factor=segments())
+def test_sorting_contains_every_choice_of_ends(wide_systems, seed, size, factor):
+    """Each entry is multiplied by one or another end of a set, each its own: all of those come out sorted."""
+    random = Random(seed)
+    rows = [[random_fraction(random)] for _ in range(size)]
+    for system in wide_systems:
+        made = system.of(rows).scalar_mul(factor.on(system.backend, factor.inner)).sorted_within(size)
+        for ends in pairs((factor.lower, factor.upper), repeat=size):
+            expected = sorted_rows([[x * end] for (x,), end in zip(rows, ends, strict=True)], size)
+            check_inside(system, made, expected, "sorted_within", entries=rows, factor=factor, ends=ends)
+
+
+@pytest.mark.parametrize("size", [0, -1, 3, 5])
+def test_groups_that_do_not_divide_the_rows_are_refused(systems, size):
+    for system in systems:
+        with pytest.raises(ValueError, match="groups"):
+            system.of([[Fraction(k)] for k in range(4)]).sorted_within(size)
+
+
+def moved_by(rows, random, distance):
+    """Another matrix, at that distance or a little less: in one entry alone, or in all."""
+    direction = [[random_fraction(random) for _ in row] for row in rows]
+    if random.random() < 0.5:
+        i, j = random.randrange(len(rows)), random.randrange(len(rows[0]))
+        direction = [[Fraction((u, v) == (i, j)) for v in range(len(rows[0]))] for u in range(len(rows))]
+    length = sqrt_upper(sum_of_squares(direction), 100)
+    step = distance / length * random.choice([-1, 1]) if length else Fraction(0)
+    return [[x + step * y for x, y in zip(*pair, strict=True)] for pair in zip(rows, direction, strict=True)]
+
+
+@given(a=matrix_sets(), apart=segments(), seed=seeds())
+def test_blurred_sets_contain_what_is_near_a_member(systems, a, apart, seed):
+    """The upper end counts; what is below zero is none of a distance."""
+    random, distance = Random(seed), max(apart.upper, Fraction(0))
+    near = [moved_by(a.point, random, distance * Fraction(part, 4)) for part in (0, 3, 4, 4)]
+    for system in systems:
+        made, backend = a.on(system), system.backend
+        if system.of_points:
+            if distance:
+                with pytest.raises(UnboundedError):
+                    made.blurred(backend.scalar(apart.upper))
+            check_inside(system, made.blurred(backend.scalar(Fraction(0))), a.point, "not blurred", a=a)
+            continue
+        found = made.blurred(backend.hull(apart.lower, apart.upper))
+        for rows in near:
+            check_inside(system, found, rows, "blurred", a=a, apart=apart)
+
+
+@given(data=rational_matrices(), apart=positive())
+def test_blurred_points_are_tight(wide_systems, data, apart):
+    """As far as that in every direction and no further: in an entry, and in the whole where sets are balls."""
+    rows = to_rows(data)
+    size = sqrt_upper(sum_of_squares(rows), 64)
+    for system in wide_systems:
+        found = system.matrix(data).blurred(system.backend.scalar(apart))
+        beyond = [list(row) for row in rows]
+        beyond[-1][0] += apart * Fraction(65, 64) + size / 2 ** (system.backend.working_bits - 10)
+        assert outside(system, found, beyond), explain("too wide", data=data, apart=apart)
+        if not system.generic and system.backend.name in {"arb", "float64"}:
+            most = (size + apart) * Fraction(65, 64)
+            assert found.frobenius_squared().upper() <= most**2, explain("too wide", data=data, apart=apart)
+
+
+@pytest.mark.parametrize("scale", [Fraction(1), Fraction(-3, 7), Fraction(2) ** -200])
+def test_members_on_the_border_are_kept(wide_systems, scale):
+    """Balls of a radius r around a point: members that use it up in one entry, and what is then made of them.
+
+    Sixteen times the same row, or sixteen balls: four times r in all, more than any check could mistake for r.
+    """
+    rows = [[Fraction(i + j) for j in range(9)] for i in range(4)]
+    r, most = Fraction(1, 2), abs(scale)
+    for system in wide_systems:
+
+        def scaled(exact, system=system):
+            return system.of(exact).scalar_mul(system.backend.scalar(scale))
+
+        def times(exact):
+            return [[x * scale for x in row] for row in exact]
+
+        distance = system.backend.scalar(r * most)
+        made, member = scaled(rows).blurred(distance), [list(row) for row in rows]
+        member[3][8] += r
+        index = [3] * 16 + [-1, 0]
+        check_inside(system, made, times(member), "blurred")
+        check_inside(system, made.rows_at(np.array(index)), times(named(member, index)), "rows_at")
+        check_inside(system, made.stacked([made] * 15), times(member * 16), "stacked")
+        many = [scaled(rows).ldexp(-k).blurred(distance) for k in range(16)]  # on unequal scales
+        halved = [[[x / 2**k for x in row] for row in rows] for k in range(16)]
+        for exact in halved:
+            exact[3][8] += r
+        check_inside(system, many[0].stacked(many[1:]), times(chain(*halved)), "stacked")
+        flat = list(chain(*member))
+        check_inside(system, made.reshaped((9, 4)), times([flat[k : k + 4] for k in range(0, 36, 4)]), "reshaped")
+        factors = [Fraction(1), Fraction(2), Fraction(3), Fraction(-64)]
+        column = system.of([[x] for x in factors])
+        expected = times([[x * y for x in row] for row, y in zip(member, factors, strict=True)])
+        check_inside(system, made.row_scaled(column), expected, "row_scaled")
+        factors[3] += r  # of the longest row
+        wide = column.blurred(system.backend.scalar(r))
+        expected = times([[x * y for x in row] for row, y in zip(rows, factors, strict=True)])
+        check_inside(system, scaled(rows).row_scaled(wide), expected, "row_scaled by a ball")
+        expected = times([[x * y for x in row] for row, y in zip(member, factors, strict=True)])
+        check_inside(system, made.row_scaled(wide), expected, "row_scaled by a ball")
+        check_inside(system, made.sorted_within(4), sorted_rows(times(member), 4), "sorted_within")
+        check_inside(system, made.sorted_within(2), sorted_rows(times(member), 2), "sorted_within")
+
+
+@given(
+    sets=st.tuples(*[st.integers(1, 3)] * 3).flatmap(
+        lambda sides: st.tuples(
+            rational_matrices(sides[:2], ("decimal", "integer", "gaussian")), matrix_sets(sides[1:])
+        )
+    )
+)
+def test_what_a_map_makes_of_a_set_is_near_what_it_makes_of_its_middle(systems, sets):
+    """The middle is as near as it says; and whoever maps it and blurs by norm times distance has lost no member."""
+    weights, a = sets
+    rows = to_rows(weights)
+    norm = sqrt_upper(sum_of_squares(rows), 64)
+    for system in systems:
+        made, backend = a.on(system), system.backend
+        middle, apart = made.recentred()
+        assert middle.shape == made.shape
+        assert apart.lower() >= 0, explain("a negative distance", a=a, apart=apart)
+        assert apart.upper() == 0 or not system.of_points
+        off = middle
+        for piece in pieces(a.point, backend.working_bits):
+            off = off - system.of(piece)
+        assert off.frobenius_squared().lower() <= apart.upper() ** 2, explain("too far", a=a, apart=apart)
+        check_inside(system, middle.blurred(apart), a.point, "recentred, blurred", a=a)
+        found = (system.matrix(weights) @ middle).blurred(apart * backend.scalar(norm))
+        check_inside(system, found, product(rows, a.point), "a map of the middle, blurred", a=a, weights=weights)
+
+
+@given(data=rational_matrices(), seed=seeds())
+def test_what_only_moves_entries_of_points_is_tight(systems, data, seed):
+    """Entries in other places, above each other and sorted: the sum of squares is that of the entries there are."""
+    random, rows = Random(seed), to_rows(data)
+    index = random_index(random, len(rows))
+    size = random.choice([k for k in range(1, len(rows) + 1) if len(rows) % k == 0])
+    for system in systems:
+        made = system.matrix(data)
+        for found, expected in (
+            (made.rows_at(np.array(index)), named(rows, index)),
+            (made.reshaped((1, len(rows) * len(rows[0]))), rows),
+            (made.stacked([made, made]), rows * 3),
+            (made.sorted_within(size), rows),
+            (made.recentred()[0], rows),
+        ):
+            squares, exact = found.frobenius_squared(), sum_of_squares(expected)
+            allowed = (
+                0 if system.of_points else sum_of_squares(rows) * Fraction(2) ** (10 - system.backend.working_bits)
+            )
+            width = squares.upper() - squares.lower()
+            assert width <= allowed * len(expected), explain("a wide result", data=data, index=index, size=size)
+            assert squares.lower() <= exact <= squares.upper(), explain("a wrong one", data=data, index=index)
+
+
+@given(
+    sets=shapes().flatmap(
+        lambda shape: st.tuples(rational_matrices(shape), rational_matrices((shape[0], 1), ("decimal", "gaussian")))
+    )
+)
+def test_factors_of_points_are_tight(systems, sets):
+    data, column = sets
+    rows = to_rows(data)
+    most = sum_of_squares(rows) * max(x * x for (x,) in to_rows(column))
+    for system in systems:
+        found = system.matrix(data).row_scaled(system.matrix(column)).frobenius_squared()
+        allowed = 0 if system.of_points else most * Fraction(2) ** (10 - system.backend.working_bits)
+        allowed += sum_of_squares(rows) / 2**200  # a factor of zero leaves what underflow might have been
+        assert found.upper() - found.lower() <= allowed, explain("a wide result", data=data, column=column)
 
 
 def weights(random, count, largest):
@@ -924,6 +1251,11 @@ def test_native_and_generic_matrices_agree(backends, sets, c):
         weight = [np.resize([0.75, -3.1, 0.0], side) for side in a.shape]
         some = [a, a - b, a.gram(), a.gram() @ b.gram(), a.scalar_mul(c.on(system.backend, c.inner))]
         some += [(a - b).positive_part(), a.diag_scaled(*weight)]
+        last = a.shape[0] - 1
+        some += [a.rows_at(np.array([last, -1, last])), a.reshaped(a.shape[::-1]), a.stacked([b, a])]
+        some += [a.row_scaled(b.block(np.arange(last + 1), np.array([0]))), (a - b).sorted_within(last + 1)]
+        middle, apart = a.recentred()
+        some.append(middle.blurred(apart))
         for made in some:
             yield made.shape, made.frobenius_squared()
             every = np.arange(made.shape[1])
@@ -1027,6 +1359,11 @@ def test_results_do_not_depend_on_process_wide_precision(systems, x, y, a, b, bi
             second.diag_scaled(np.array([0.3, -7]), np.full(3, 1e-9)),
         ]
         made.append((first - second).positive_part())
+        made += [first.rows_at(np.array([1, -1, 1])), second.reshaped((3, 2)), first.stacked([second])]
+        made += [first.row_scaled(second.block(np.array([0, 1]), np.array([0]))), (first - second).sorted_within(2)]
+        middle, apart = first.recentred()
+        made += [middle, middle.blurred(apart * right * right)]
+        scalars.append(apart)
         if system.rounds:
             moved, error = first.rounded(backend.prec)
             made.append(moved)

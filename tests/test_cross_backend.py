@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from intervalcert import Bounds, Network, SoundnessError, api, certify, compute_bounds, load_bounds, save_bounds
+from intervalcert.model.linear_maps import Dense
 from intervalcert.backends import generic as generic_module
 from intervalcert.backends.arb import ArbBackend, ArbMatrix, ArbScalar
 from intervalcert.backends.exact import ExactBackend, ExactMatrix, ExactScalar
@@ -355,7 +356,7 @@ def test_bounds_are_true(name: str, network: Network, prec: int, iterations: int
 @deterministic(60)
 def test_bounds_are_as_tight_as_promised(name: str, weights: RationalMatrix, iterations: int) -> None:
     """At most rank^(1/2^(n+1)) too large. Not about soundness: the float root and the 2^-40 only loosen the claim."""
-    bound = layer_bound(weights, precision_ladder(name), Plan("gram", iterations))
+    bound = layer_bound(Dense(weights), precision_ladder(name), Plan("gram", iterations))
     excess = Fraction(min(weights.shape) ** (1 / 2 ** (iterations + 1))) * (1 + Fraction(1, 2**40))
     assert not is_above_norm(bound.upper / excess, weights), (entries(weights), bound)
 
@@ -365,7 +366,7 @@ def test_bounds_are_as_tight_as_promised(name: str, weights: RationalMatrix, ite
 @deterministic(40)
 def test_float_svd_agrees_roughly(name: str, weights: RationalMatrix) -> None:
     """A sanity check with slack, for people who distrust oracles; soundness is checked exactly above."""
-    bound = layer_bound(weights, precision_ladder(name), Plan("gram", 12))
+    bound = layer_bound(Dense(weights), precision_ladder(name), Plan("gram", 12))
     largest = max(abs(x) for row in entries(weights) for x in row) or Fraction(1)
     scaled_down = np.array([[float(x / largest) for x in row] for row in entries(weights)])
     estimate = float(np.linalg.norm(scaled_down, 2))
@@ -445,8 +446,8 @@ def test_a_matrix_and_its_transpose_have_one_norm(
     name: str, weights: RationalMatrix, prec: int, iterations: int
 ) -> None:
     """Each of the two bounds holds for both matrices; without steps the two are the same sum of squares."""
-    here = layer_bound(weights, precision_ladder(name, prec), Plan("gram", iterations))
-    there = layer_bound(weights.transposed(), precision_ladder(name, prec), Plan("gram", iterations))
+    here = layer_bound(Dense(weights), precision_ladder(name, prec), Plan("gram", iterations))
+    there = layer_bound(Dense(weights.transposed()), precision_ladder(name, prec), Plan("gram", iterations))
     for bound in (here, there):
         assert is_at_least_norm(bound.upper, weights), (entries(weights), bound)
         assert is_at_least_norm(bound.upper, weights.transposed()), (entries(weights), bound)

@@ -440,7 +440,7 @@ def by_the_book(program: Program, deployment: Deployment, v: Array, eps: float) 
             return deviation, kappa * (rows + np.linalg.norm(w, axis=1) * away) + underflow
         local = kappa * (np.linalg.norm(rows) + np.linalg.norm(np.abs(w), 2) * away) + np.sqrt(m) * underflow
         deviation = float(np.linalg.norm(w, 2) * deviation + local)
-        reach = deployment._reach[index + 1]
+        reach = deployment._reach[index]
         v = np.maximum(w @ v + (0 if b is None else b), 0.0)
         size = v
     raise ValueError("a network without layers")

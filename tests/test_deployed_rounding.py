@@ -21,12 +21,13 @@ from intervalcert.backends.registry import precision_ladder
 from intervalcert.bounds.norm_bounds import Plan, layer_bound
 from intervalcert.errors import SoundnessError
 from intervalcert.model.activations import activation
-from intervalcert.model.layers import Layer
+from intervalcert.model.layers import INPUT, Layer
+from intervalcert.model.linear_maps import Dense
 from intervalcert.numbers.float_formats import get_format
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import float_enclosure, round_down, sqrt_lower, sqrt_upper
 from intervalcert.verify import deployed as module
-from intervalcert.verify.deployed import Deployment, Deviation, Extent, _Constants
+from intervalcert.verify.deployed import Deployment, Deviation, Extent, _Constants, _TermConstants
 
 LADDER = precision_ladder("float64")
 ZERO, ONE = Fraction(0), Fraction(1)
@@ -128,18 +129,21 @@ def test_constants_are_at_least_the_exact_ones(name):
         numbers = np.array([random.choice([-1, 1]) * magnitude(random, -4, 2) for _ in range(rows * inputs)])
         weights = form.rounded(RationalMatrix.from_floats(numbers.reshape(rows, inputs)), "w")
         bias = None if seed % 3 == 0 else form.rounded(RationalMatrix.from_floats(-numbers[:rows, None]), "b")
-        layer = Layer(weights, bias, None if kind is None else activation(kind))
-        norm = layer_bound(weights, LADDER, Plan("auto")).upper
-        made = _Constants.of(layer, norm, form, LADDER)
+        layer = Layer.dense(-1, weights, bias, None if kind is None else activation(kind))
+        norm = layer_bound(Dense(weights), LADDER, Plan("auto")).upper
+        made = _Constants.of(layer, [norm], form, LADDER)
+        [term], [(source, above)] = made.terms, made.norms
+        assert (term.source, source, term.summands) == (INPUT, INPUT, inputs)
         exact = [[abs(weights[i, j]) for j in range(inputs)] for i in range(rows)]
-        assert [exactly(row) for row in made.magnitudes] == exact
+        assert [exactly(row) for row in term.floats] == exact
         assert exactly(made.bias) == [ZERO if bias is None else abs(bias[i, 0]) for i in range(rows)]
         assert all(
-            Fraction(x) ** 2 >= sum(y * y for y in row) for x, row in zip(made.rows.tolist(), exact, strict=True)
+            Fraction(x) ** 2 >= sum(y * y for y in row) for x, row in zip(term.rows.tolist(), exact, strict=True)
         )
-        assert Fraction(made.norm) >= norm
-        assert rows == 35 or at_least_the_norm(Fraction(made.absolute), exact)
-        assert Fraction(made.absolute) >= layer_bound(RationalMatrix.from_fractions(exact), LADDER, Plan("auto")).upper
+        assert Fraction(above) >= norm
+        assert rows == 35 or at_least_the_norm(Fraction(term.absolute), exact)
+        absolute = Dense(RationalMatrix.from_fractions(exact))
+        assert Fraction(term.absolute) >= layer_bound(absolute, LADDER, Plan("auto")).upper
         kappa = (1 + form.unit) ** (inputs + 1) - 1
         assert kappa <= Fraction(made.kappa) <= kappa * (1 + Fraction(1, 2**50))
         underflow = inputs * form.tiny / 2 * (1 + kappa)
@@ -162,20 +166,26 @@ def test_constants_are_at_least_the_exact_ones(name):
 # -- from layer to layer -----------------------------------------------------------------------------------------------
 
 
-def constants(random: Random, rows: int, inputs: int, far: int) -> _Constants:
-    """Any numbers; with `far`, of sizes such that products underflow, which a factor behind them brings back."""
+def constants(random: Random, rows: int, inputs: int, far: int, source: int) -> _Constants:
+    """Any numbers, of a layer with one term; with `far`, of sizes such that products underflow.
+
+    (A factor behind them brings them back.)
+    """
 
     def some(least: int = -3, most: int = 3) -> float:
         power = random.choice([0, -far, far])
         return math.ldexp(magnitude(random, least, most), power)
 
     tiny = random.choice([0.0, 2.0**-1074, 2.0**-149, 2.0**-60, 2.0**-12])
+    floats = np.array([[some() for _ in range(inputs)] for _ in range(rows)])
+    bias = np.array([[some() * random.choice([0, 1])] for _ in range(rows)])
+    norms_of_rows = np.array([some() for _ in range(rows)])
+    norm, absolute = some(-1, 0), some(-1, 0)
     return _Constants(
-        magnitudes=np.array([[some() for _ in range(inputs)] for _ in range(rows)]),
-        bias=np.array([[some() * random.choice([0, 1])] for _ in range(rows)]),
-        rows=np.array([some() for _ in range(rows)]),
-        norm=some(-1, 0),
-        absolute=some(-1, 0),
+        terms=(_TermConstants(source, floats, norms_of_rows, absolute, inputs),),
+        norms=((source, norm),),
+        apart=False,
+        bias=bias,
         kappa=magnitude(random, -50, -4),
         underflow=tiny,
         absolute_underflow=2 * tiny,
@@ -190,8 +200,8 @@ def deployment(random: Random, layers: int, far: int) -> tuple[Deployment, Exten
     made = object.__new__(Deployment)
     made.network = SEVERAL
     sides = [random.choice([1, 2]) for _ in range(layers + 1)]
-    made._layers = [constants(random, m, n, far) for n, m in pairwise(sides)]
-    made._reach = [magnitude(random, -3, 3) for _ in range(layers)]
+    made._layers = [constants(random, m, n, far, index - 1) for index, (n, m) in enumerate(pairwise(sides))]
+    made._reach = {index - 1: magnitude(random, -3, 3) for index in range(layers)}
     classes = sides[-1]
     made.gaps = np.array(
         [[magnitude(random, -3, 3) * 2.0 ** random.choice([0, far]) for _ in range(classes)]] * classes
@@ -227,9 +237,11 @@ def test_reaches_are_at_least_the_exact_ones():
         with np.errstate(all="ignore"):
             found = made._reaches(sigmas)
         exact = ONE
-        assert found[0] == 1
-        for index, (each, mine) in enumerate(zip(made._layers[:-1], found[1:], strict=True)):
-            inner = Fraction(each.norm) * exact
+        assert found.pop(INPUT) == 1
+        assert list(found) == list(range(len(made._layers) - 1))
+        for index, (each, mine) in enumerate(zip(made._layers[:-1], found.values(), strict=True)):
+            [(_, norm)] = each.norms
+            inner = Fraction(norm) * exact
             if index < count:
                 inner = min(inner, sqrt_lower(sigmas[index], 200))
             exact = down(Fraction(each.lipschitz) * inner)
@@ -242,22 +254,23 @@ def by_the_book(made: Deployment, extent: Extent, point: int):
     """Alpha and beta of the last layer's inputs, errors of the logits, and what limits the radius: from below."""
     alpha = beta = ZERO
     limits = []
-    for each, rows, reach in zip(made._layers, extent.rows, map(Fraction, made._reach), strict=True):
-        kappa, underflow, norms = Fraction(each.kappa), Fraction(each.underflow), exactly(each.rows)
+    for each, rows, reach in zip(made._layers, extent.rows, map(Fraction, made._reach.values()), strict=True):
+        [term], [(_, norm)] = each.terms, each.norms
+        kappa, underflow, norms = Fraction(each.kappa), Fraction(each.underflow), exactly(term.rows)
         sizes = exactly(rows[:, point])
-        base = [size + norm * alpha for size, norm in zip(sizes, norms, strict=True)]
-        slope = [norm * (reach + beta) for norm in norms]
+        base = [size + of_row * alpha for size, of_row in zip(sizes, norms, strict=True)]
+        slope = [of_row * (reach + beta) for of_row in norms]
         limits += [
             ((1 + kappa) * b + underflow, (1 + kappa) * s, Fraction(each.largest))
             for b, s in zip(base, slope, strict=True)
         ]
         own, own_slope = [kappa * b + underflow for b in base], [kappa * s for s in slope]
         shared = alpha, beta
-        lipschitz, absolute = Fraction(each.lipschitz), Fraction(each.absolute)
+        lipschitz, absolute = Fraction(each.lipschitz), Fraction(term.absolute)
         part = kappa + Fraction(each.again) * (1 + kappa)
         size = sqrt_lower(sum(x * x for x in sizes), 300)
         local = part * (size + absolute * alpha) + Fraction(each.absolute_underflow)
-        factor, stretched = max(lipschitz, ONE), lipschitz * Fraction(each.norm)
+        factor, stretched = max(lipschitz, ONE), lipschitz * Fraction(norm)
         alpha, beta = (
             down(stretched * alpha + factor * local),
             down(stretched * beta + factor * part * absolute * (reach + beta)),
@@ -286,12 +299,14 @@ def test_errors_grow_in_long_chains():
     random = Random(1)
     made, _ = deployment(random, 1, 0)
     one, still = np.ones(1), np.zeros((1, 1))
-    first = replace(
-        *made._layers, rows=one, bias=still, magnitudes=still, norm=1.0, absolute=0.7, kappa=2.0**-10, underflow=0.0
-    )
+    term = _TermConstants(INPUT, still, one, 0.7, 1)
+    first = replace(*made._layers, terms=(term,), norms=((INPUT, 1.0),), bias=still, kappa=2.0**-10, underflow=0.0)
     first = replace(first, absolute_underflow=0.0, lipschitz=1.0, again=0.0, largest=2.0**1000)
-    made._layers = [first] + [replace(first, norm=1 + 2.0**-52, absolute=0.0)] * 400
-    made._reach = [1.0] * 401
+    made._layers = [first]
+    for source in range(400):
+        each = replace(term, source=source, absolute=0.0)
+        made._layers.append(replace(first, terms=(each,), norms=((source, 1 + 2.0**-52),)))
+    made._reach = dict.fromkeys(range(-1, 400), 1.0)
     extent = Extent((np.full((1, 2), 1.4), *[np.zeros((1, 2))] * 400))
     found, ((alpha, beta), *_) = made.deviation(extent), by_the_book(made, extent, 0)
     assert alpha <= Fraction(float(found.shared[0])) <= alpha * (1 + Fraction(1, 2**30))
@@ -391,7 +406,7 @@ def test_sizes_at_points_and_in_balls_are_at_least_the_exact_ones():
     for seed in range(40):
         random = Random(seed)
         model = network(random, random.choice([1, 2, 3]))
-        norms = [layer_bound(layer.weights, LADDER, Plan("auto")).upper for layer in model.layers]
+        norms = [layer_bound(Dense(layer.weights), LADDER, Plan("auto")).upper for layer in model.layers]
         made = Deployment(model, norms, (), get_format("float64"), LADDER)
         x = [random.choice([-1, 1]) * magnitude(random, -3, 1) for _ in range(3)]
         last = model.layers[-1].weights
@@ -438,11 +453,12 @@ def test_sizes_at_points_and_in_balls_are_at_least_the_exact_ones():
         for index, exact in enumerate(sizes):
             assert at_least(found.rows[index], exact), (seed, index)
             each = made._layers[index]
-            book = [Fraction(r) * size + b for r, b in zip(each.rows.tolist(), exactly(each.bias), strict=True)]
+            norms_of_rows = each.terms[0].rows.tolist()
+            book = [Fraction(r) * size + b for r, b in zip(norms_of_rows, exactly(each.bias), strict=True)]
             assert at_least(within.rows[index], book), (seed, index)
             if index < len(sizes) - 1:
                 still = model.layers[index].activation.size_upper(*ends(before([ZERO] * 3)[0])[index])
-                size = sqrt_lower(sum(v * v for v in exactly(still)), 200) + Fraction(made._reach[index + 1]) * norm
+                size = sqrt_lower(sum(v * v for v in exactly(still)), 200) + Fraction(made._reach[index]) * norm
             assert at_least(within.rows[index], exact), (seed, index)
         first = model.layers[0]
         rows = range(first.weights.shape[0])
@@ -459,9 +475,9 @@ def test_a_long_sum_is_enlarged_by_its_length():
     model = Network.from_arrays([weights[:, :1]])
     made = object.__new__(Deployment)
     made.network = SEVERAL
-    whole = _Constants.of(model.layers[0], ONE, get_format("float64"), LADDER)
+    whole = _Constants.of(model.layers[0], [ONE], get_format("float64"), LADDER)
     apart = np.repeat(weights, 2, axis=1)[:, ::2]
-    made._layers, made.network = [replace(whole, magnitudes=apart)], model
+    made._layers, made.network = [replace(whole, terms=(replace(*whole.terms, floats=apart),))], model
     ones = np.ones((inputs, 1))
     assert (apart @ ones).max() < 1 + (inputs - 1) * 2.0**-53, "the terms are not lost here: the test tests nothing"
     [rows] = made.extent_at((ones, ones), [(np.ones((2, 1)), np.ones((2, 1)))]).rows

@@ -42,6 +42,7 @@ from intervalcert.numbers.exponentials import (
 )
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import dyadic_value, sqrt_upper
+from intervalcert.numbers.upward import hypot_up
 
 BACKEND = get_backend("float64")
 ETA = Fraction(2) ** -1074
@@ -536,6 +537,194 @@ def test_weights():
             check(found, exact, made, left, right)
 
 
+def moved_in(made: Float64Matrix, i: int, j: int, part: Fraction) -> list[list[Fraction]]:
+    """The member that is that part of the radius away from the centre, in one entry."""
+    unit = Fraction(2) ** made.exponent
+    rows = [[Fraction(x) * unit for x in row] for row in made.centre.tolist()]
+    rows[i][j] += Fraction(made.error) * unit * part
+    return rows
+
+
+def test_rows_that_are_named_several_times():
+    """The whole radius is in the row that is named most often: the root of that number of times as much."""
+    for random in draws(50, 2500):
+        made, j = check_known(balls(random, random.choice([(1, 1), (1, 2), (2, 1), (2, 3), (4, 1)]))[0]), 0
+        index = [random.randint(-1, made.shape[0] - 1) for _ in range(random.randint(1, 12))]
+        found = check_known(made.rows_at(np.array(index)))
+        most = max(range(made.shape[0]), key=index.count)
+        for member in (moved_in(made, most, j, Fraction(1)), moved_in(made, most, j, Fraction(-1))):
+            expected = [member[i] if i >= 0 else [Fraction(0)] * made.shape[1] for i in index]
+            check(found, expected, made, index)
+        unit = Fraction(2) ** (found.exponent - made.exponent)
+        most_squared = Fraction(made.error) ** 2 * index.count(most)
+        if made.error > 2.0**-200:
+            assert (Fraction(found.error) * unit) ** 2 <= most_squared * (1 + Fraction(1, 2**40)), "too wide"
+        once = made.rows_at(np.array(random.sample(range(made.shape[0]), made.shape[0])))
+        assert once.error == made.error or once.exponent != made.exponent
+
+
+def test_other_orders():
+    """Entries in other places: what is known of the norm is still true, and no radius grows."""
+    for random in draws(51, 1200):
+        made = check_known(balls(random, random.choice([(2, 1), (2, 2), (4, 1), (2, 3)]))[0])
+        rows, columns = made.shape
+        flat = check_known(made.reshaped((1, rows * columns)))
+        tall = check_known(made.transposed().reshaped((rows * columns, 1)))
+        size = random.choice([k for k in (1, 2, 4) if rows % k == 0])
+        ordered = check_known(made.sorted_within(size))
+        assert flat.error == tall.error == ordered.error == made.error
+        for member in members(made, random):
+            check(flat, [list(chain(*member))], made)
+            check(tall, [[x] for x in chain(*transposed(member))], made)
+            groups = [transposed(member[k : k + size]) for k in range(0, rows, size)]
+            expected = [row for group in groups for row in transposed([sorted(column) for column in group])]
+            check(ordered, expected, made, size)
+
+
+def test_balls_one_above_the_other():
+    """Each at the end of its radius: the root of the sum of their squares, on unequal scales; and hardly more."""
+    for random in draws(52, 2500):
+        width = random.choice([1, 1, 2])
+        shapes = [(random.choice([1, 2]), width) for _ in range(random.randint(2, 3))]
+        parts = balls(random, *shapes)
+        if random.random() < 0.2:
+            parts[0] = Float64Matrix(np.zeros(shapes[0]), random.choice([-5000, 5000]), 0.0)
+        found = check_known(parts[0].stacked(parts[1:]))
+        for sign in (1, -1):
+            moved = [moved_in(part, 0, 0, Fraction(sign)) for part in parts]
+            check(found, [row for rows in moved for row in rows], *parts)
+        radii = [Fraction(part.error) * Fraction(2) ** part.exponent for part in parts]
+        sizes = [Fraction(size_of(part)) * Fraction(2) ** part.exponent for part in parts]
+        allowed = sum(x * x for x in radii) * (1 + Fraction(1, 2**40)) + (sum(sizes) / 2**500) ** 2
+        if all(max(part.error, size_of(part)) > 2.0**-200 for part in parts if part.error or size_of(part)):
+            assert (Fraction(found.error) * Fraction(2) ** found.exponent) ** 2 <= allowed, "too wide"
+
+
+def missed_roots_of_squares(hypot) -> int:
+    """Of numbers of any size: an upper bound, and not more than some roundings above."""
+    missed = 0
+    for random in draws(53, 4000):
+        near = magnitude(random, *random.choice([(-1060, -1000), (-540, -530), (-3, 3), (500, 1000)]))
+        several = [near * mantissa(random) * random.choice([0.0, 0.5, 1.0, 2.0**-30]) for _ in range(3)]
+        terms = random.choice([several, several, [any_float(random) for _ in range(random.randint(1, 4))]])
+        squares, found = sum(Fraction(x) ** 2 for x in terms), hypot(*terms)
+        if math.isinf(found):
+            missed += squares * (1 + Fraction(1, 2**40)) < LARGEST**2
+        else:
+            missed += not squares <= Fraction(found) ** 2 <= (sqrt_upper(squares, 60) * (1 + TINY_STEPS) + 8 * ETA) ** 2
+    return missed
+
+
+TINY_STEPS = Fraction(1, 2**48)
+
+
+def test_roots_of_sums_of_squares_are_upward():
+    assert missed_roots_of_squares(hypot_up) == 0
+    assert missed_roots_of_squares(math.hypot) > 0, "the nearest float may be below"
+    assert missed_roots_of_squares(lambda *terms: float(sum(terms))) > 0, "far too much"
+    assert missed_roots_of_squares(lambda *terms: math.sqrt(sum(x * x for x in terms))) > 0, "squares vanish, overflow"
+    assert hypot_up() == hypot_up(0.0, 0.0) == 0
+    assert hypot_up(0.0, 0.1) == 0.1
+    assert hypot_up(1.0, math.inf) == math.inf
+
+
+def test_a_factor_for_each_row():
+    def columns(random):
+        shape = shape_of(random)
+        return shape, (shape[0], 1)
+
+    def scaled(rows, column):
+        return [[x * factor for x in row] for row, (factor,) in zip(rows, column, strict=True)]
+
+    applied(54, 3500, columns, Float64Matrix.row_scaled, scaled, tight=True)
+
+
+def test_the_error_of_factors_is_that_of_the_longest_row():
+    """All of it in the factor of that row, which is not the row of the largest factor; and in no entry twice."""
+    centre = np.array([[3.0, 4.0, 0.0], [1.0, 1.0, 1.0]])
+    column = Float64Matrix(np.array([[1.0], [16.0]]), 0, 0.25)
+    found = Float64Matrix(centre, 0, 0.0).row_scaled(column)
+    check(found, [[Fraction(3 * 5, 4), Fraction(4 * 5, 4), Fraction(0)], [Fraction(16)] * 3])
+    assert found.error < 1.25 * (1 + 2.0**-40)
+    wide = Float64Matrix(centre, 0, 0.5).row_scaled(Float64Matrix(np.array([[1.0], [16.0]]), 0, 0.0))
+    check(wide, [[Fraction(3), Fraction(4), Fraction(0)], [Fraction(16)] * 2 + [Fraction(24)]])
+    assert wide.error < 8 * (1 + 2.0**-40)
+
+
+def test_points_times_points_cover_their_own_rounding():
+    for random in draws(55, 3000):
+        x, y = mantissa(random), mantissa(random)
+        found = Float64Matrix(np.array([[x]]), 0, 0.0).row_scaled(Float64Matrix(np.array([[y]]), 0, 0.0))
+        check(found, [[Fraction(x) * Fraction(y)]], x, y)
+
+
+def test_factors_under_which_all_vanishes():
+    """36 entries that are 49/100 of the smallest number each, beside a large one whose factor is zero."""
+    centre, factors = np.full((7, 6), 49 * 2.0**-1074), np.full((7, 1), 0.01)
+    centre[0], factors[0] = 1.0, 0.0
+    found = Float64Matrix(centre, 0, 0.0).row_scaled(Float64Matrix(factors, 0, 0.0))
+    check(check_known(found), [[Fraction(0)] * 6] + [[49 * ETA * Fraction(0.01)] * 6] * 6)
+    assert found.error > 0
+
+
+def test_middles_and_what_is_around_them():
+    """The middle has no radius, the distance is the radius, exactly; blurred by that it has all members again."""
+    for random in draws(56, 1500):
+        made = check_known(balls(random, shape_of(random))[0])
+        middle, apart = made.recentred()
+        check_known(middle)
+        assert middle.error == 0
+        assert middle.exponent == made.exponent
+        assert (middle.centre == made.centre).all()
+        assert apart.lower() == apart.upper() == Fraction(made.error) * Fraction(2) ** made.exponent
+        again = check_known(middle.blurred(apart))
+        for member in members(made, random):
+            check(again, member, made)
+
+
+def test_blurred_balls():
+    """By scalars of 1 to 256 bits, points or not, of any size beside the ball's: radius and distance add up."""
+    for random in draws(57, 4000):
+        made, apart = check_known(balls(random, shape_of(random))[0]), scalar(random)
+        if random.random() < 0.3:
+            size = Fraction(2) ** random.choice([-3000, -1100, -500, 500, 1100, 3000]) * made_up(random)
+            apart = Float64Scalar.around(size * random.choice([0, 1, -1]), size)
+        found = check_known(made.blurred(apart))
+        distance = max(apart.upper(), Fraction(0))
+        unit = Fraction(2) ** made.exponent
+        radius = Fraction(made.error) * unit
+        direction = random.choice(DIRECTIONS[made.centre.size])
+        centre = [Fraction(x) * unit for x in made.centre.ravel().tolist()]
+        for sign in (1, -1):
+            member = [x + sign * (radius + distance) * y for x, y in zip(centre, direction, strict=True)]
+            check(found, table_of(member, made.shape[1]), made, apart)
+        reached = Fraction(found.error) * Fraction(2) ** found.exponent
+        if min(made.error, size_of(made)) > 2.0**-200 or not distance:
+            allowed = (radius + distance) * (1 + TINY_STEPS) + Fraction(size_of(made)) * unit / 2**400
+            assert reached <= allowed, (made, apart)
+
+
+def made_up(random: Random) -> Fraction:
+    """Near 1, with 100 bits."""
+    return 1 + Fraction(random.getrandbits(100), 2**100)
+
+
+def test_what_is_known_of_an_operator_norm_does_not_outlive_the_matrix():
+    """Rows twice, other shapes, factors and what is around: none of these has the norm of the matrix."""
+    known = Float64Matrix(np.array([[1.0, 1.0]]), 0, 0.0).with_norm_bound(sqrt_upper(Fraction(2), 60))
+    column = Float64Matrix(np.array([[4.0]]), 0, 0.0)
+    for made in (
+        known.rows_at(np.array([0, 0, 0, 0])),
+        known.stacked([known] * 3),
+        known.row_scaled(column),
+        known.blurred(BACKEND.scalar(Fraction(8))),
+        known.reshaped((2, 1)),
+        known.sorted_within(1),
+        known.recentred()[0],
+    ):
+        assert made._operator == math.inf
+
+
 def any_weight(random: Random) -> float:
     return random.choice([lambda: 0.0, lambda: 1.0, lambda: magnitude(random, -5, 5), lambda: any_float(random)])()
 
@@ -686,6 +875,15 @@ def test_generic_matrices():
             ]
             check_generic(a.diag_scaled(left, right), weighed, a, left, right)
             check_generic(a.positive_part(), [[max(v, Fraction(0)) for v in row] for row in x], a)
+            check_generic(a.rows_at(np.array([-1, 0, -1, 0])), [[Fraction(0)] * shape[1], x[0]] * 2, a)
+            check_generic(a.reshaped(shape[::-1]), table_of(list(chain(*x)), shape[0]), a)
+            check_generic(a.stacked([b, a]), [*x, *y, *x], a, b)
+            factors, first = b.block(np.arange(shape[0]), np.array([0])), [[row[0]] * shape[1] for row in y]
+            check_generic(a.row_scaled(factors), each(x, first, mul), a, b)
+            check_generic(a.sorted_within(shape[0]), transposed([sorted(v) for v in transposed(x)]), a)
+            near = [row.copy() for row in x]
+            near[-1][0] += max(u, Fraction(0)) * random.choice([-1, 1])
+            check_generic(a.blurred(t), near, a, t)
             assert min(v.lower() for v in chain(*a.positive_part().rows)) >= 0
         assert squares.upper() <= sum(max(v.lower() ** 2, v.upper() ** 2) for row in a.rows for v in row) * (1 + TINY)
         assert squares.lower() >= 0

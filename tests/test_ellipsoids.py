@@ -12,7 +12,7 @@ from strategies import is_positive_semidefinite, minus, product, seeds, transpos
 
 from intervalcert.backends.registry import backend_names, get_backend
 from intervalcert.errors import InconclusiveError, UndecidedError
-from intervalcert.proof.ellipsoids import LoewnerMajorant, Sector, _covers, check_majorant, check_step, point
+from intervalcert.proof.ellipsoids import LoewnerMajorant, Sector, check_majorant, check_step, covers, point
 from intervalcert.search.ellipsoids import guess_majorant, guess_step
 
 EXACT = get_backend("exact")
@@ -333,12 +333,12 @@ def test_what_is_below_is_a_larger_matrix():
 def test_what_covers_a_sector_is_not_negative():
     """In each of several components: v, w and the spread; and v·w is compared exactly."""
     v, w, spread = np.array([0.5, 2.0]), np.array([4.0, 1.0]), np.array([2.0, 2.0])
-    assert _covers(v, w, spread)
-    assert not _covers(v, w, np.nextafter(spread, 9))
+    assert covers(v, w, spread)
+    assert not covers(v, w, np.nextafter(spread, 9))
     for place in (0, 1):
         sign = np.where(np.arange(2) == place, -1.0, 1.0)
-        assert not _covers(sign * v, sign * w, spread)
-        assert not _covers(v, w, sign * spread)
+        assert not covers(sign * v, sign * w, spread)
+        assert not covers(v, w, sign * spread)
         idle = np.where(sign < 0, 0.0, 1.0)
-        assert not _covers(sign * v, idle * w, idle * spread)
-        assert not _covers(idle * v, sign * w, idle * spread)
+        assert not covers(sign * v, idle * w, idle * spread)
+        assert not covers(idle * v, sign * w, idle * spread)

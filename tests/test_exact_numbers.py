@@ -452,6 +452,37 @@ def test_views_of_a_matrix():
         matrix.numerators[0, 0] = 9
 
 
+@pytest.mark.parametrize("part", [slice(0, 2), slice(1, 3), slice(2, None), slice(None), slice(None, None, -2)])
+def test_some_rows_of_a_matrix(part):
+    """Of integers and of floats, which stay floats: nobody makes Python's integers of them."""
+    rows = [[Fraction(k, 7), Fraction(-k), Fraction(k * k, 3)] for k in range(3)]
+    found = RationalMatrix.from_fractions(rows).rows(part)
+    assert entries(found) == rows[part]
+    assert found.shape == (len(rows[part]), 3)
+    assert not found.numerators.flags.writeable
+    array = np.array([[0.1, -5e-324], [1e300, 0.0], [3.0, 2.0**-60]])
+    for exponent in (0, -3000):
+        matrix = RationalMatrix.from_floats(array, exponent)
+        for _ in range(2):  # and once more when the integers are known
+            floats = matrix.rows(part)
+            assert floats._integers is None
+            assert entries(floats) == [
+                [Fraction(x) * Fraction(2) ** exponent for x in row] for row in array[part].tolist()
+            ]
+            assert floats == RationalMatrix(matrix.numerators, matrix.denominator).rows(part)
+            floats = matrix.rows(part)
+            near = floats.near_floats()
+            assert floats._integers is None
+            assert near.values.shape == array[part].shape
+
+
+@pytest.mark.parametrize("part", [slice(0, 0), slice(2, 5), slice(1, 0)])
+def test_a_matrix_without_rows_is_none(part):
+    for matrix in (RationalMatrix.from_integers([[1], [2]]), RationalMatrix.from_floats(np.ones((2, 1)))):
+        with pytest.raises(ValueError, match="no rows"):
+            matrix.rows(part)
+
+
 @pytest.mark.parametrize("scale", [-2000, -1080, 0, 1020, 5000])
 @pytest.mark.parametrize("divisor", [1, 3, 10**20])
 def test_near_floats_are_the_nearest_on_a_scale_of_ones(scale, divisor):

@@ -51,6 +51,19 @@ def test_sorted_balls_are_not_sorted():
     with pytest.raises(TypeError):
         sorted(scalars)
 
+    # A matrix sorts the ends, which are points, and of points FLINT's comparisons tell the truth.
+    assert sorted(map(flint.arb, [2, 1, 3])) == [1, 2, 3]
+    points = BACKEND.matrix(RationalMatrix.from_integers([[4], [2], [1], [3]]))
+    balls = points.row_scaled(points.rows_at(np.array([2, 3, 2, 3])).scalar_mul(BACKEND.hull(Fraction(1), Fraction(2))))
+    crossed = balls - BACKEND.matrix(RationalMatrix.from_integers([[0], [7], [-6], [8]]))
+    for made, least, most in (
+        (balls, [1, 4, 6, 9], [2, 8, 12, 18]),  # of [4, 8], [6, 12], [1, 2], [9, 18]
+        (crossed, [-1, 1, 4, 7], [5, 8, 8, 10]),  # of [4, 8], [-1, 5], [7, 8], [1, 10]
+    ):
+        lower, upper = made.sorted_within(4).float_bounds()
+        assert ((lower[:, 0] <= least) & (lower[:, 0] >= np.subtract(least, 1e-6))).all()
+        assert ((upper[:, 0] >= most) & (upper[:, 0] <= np.add(most, 1e-6))).all()
+
 
 def test_undecided_comparisons_are_false_and_so_is_unequal():
     x, zero = flint.arb(0, 1), flint.arb(0)

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intervalcert import Network, compute_bounds
+from intervalcert.model.linear_maps import Dense
 from intervalcert.api import vectorised_certifier, verification_job
 from intervalcert.backends import float64
 from intervalcert.backends.float64 import Float64Backend, Float64Matrix
@@ -255,6 +256,24 @@ def test_multiples_of_vectors_hold_those_of_their_ends(seed):
     assert (found.low[0], found.high[0]) == (0, 0)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_sums_of_vectors_hold_those_of_their_ends(seed):
+    """Of all scales, in fractions; the sum of zeros is zero. Other lengths are refused."""
+    rng = np.random.default_rng(seed)
+    (one, ends), (other, others) = some_vector(rng), some_vector(rng)
+    for apart in (0, 1, 60, 1100, 3000):
+        moved = Float64Vector(other.low, other.high, other.exponents - apart)
+        found = one + moved
+        for k, ((a, b), (c, d)) in enumerate(zip(ends, others, strict=True)):
+            scale = Fraction(1, 2**apart)
+            assert found[k].lower() <= a + c * scale
+            assert found[k].upper() >= b + d * scale
+        assert (found.low[0], found.high[0]) == (0, 0)
+        assert ((moved + one).low == found.low).all()
+    with pytest.raises(ValueError, match="60 and 1"):
+        _ = one + Float64Vector(np.zeros(1), np.zeros(1), np.zeros(1, dtype=np.int64))
+
+
 @pytest.mark.parametrize("prec", [16, 30, 52, 53, 64])
 def test_roots_of_vectors_hold_those_of_their_ends(prec):
     vector, ends = some_vector(np.random.default_rng(prec))
@@ -337,13 +356,13 @@ def test_bounds_are_those_of_exact_or_above(kind, shape, seed, iterations):
     """On float64 alone where it answers, at any scale. (The law, once more, on the matrices of this file.)"""
     data = made(kind, shape, seed)
     plan = Plan("gram", iterations)
-    found = layer_bound(data, precision_ladder("float64"), plan)
-    assert found.upper >= layer_bound(data, precision_ladder("exact"), plan).upper
+    found = layer_bound(Dense(data), precision_ladder("float64"), plan)
+    assert found.upper >= layer_bound(Dense(data), precision_ladder("exact"), plan).upper
 
 
 def test_no_scale_needs_another_number_system():
     for kind in ADVERSARIAL:
-        found = layer_bound(made(kind, (9, 12)), precision_ladder("float64"), Plan("gram", 11))
+        found = layer_bound(Dense(made(kind, (9, 12))), precision_ladder("float64"), Plan("gram", 11))
         assert found.computed_by == "float64, 53 bits", (kind, found.skipped_because)
         assert found.skipped_because == ()
 
@@ -357,10 +376,10 @@ def test_a_ball_too_fat_to_be_useful_falls_back_and_says_so():
     for _ in range(5):
         signs = np.block([[signs, signs], [signs, -signs]])
     weights = exact_matrix(signs / 3, "a Hadamard matrix")
-    found = layer_bound(weights, precision_ladder("float64"), Plan("gram", 40))
+    found = layer_bound(Dense(weights), precision_ladder("float64"), Plan("gram", 40))
     assert found.computed_by != "float64, 53 bits"
     assert found.skipped_because[0].startswith("float64, 53 bits: ")
-    assert found.upper >= layer_bound(weights, precision_ladder("exact"), Plan("gram", 40)).upper
+    assert found.upper >= layer_bound(Dense(weights), precision_ladder("exact"), Plan("gram", 40)).upper
 
 
 def test_the_way_down_is_arb_then_exact():

@@ -720,7 +720,7 @@ def test_a_promising_guess_is_proved_however_small_the_layer(side):
             if 0 < radius < 1e9:
                 eps = Fraction(radius * 1.25)
                 estimated_ratio, guess, winner = guessed(network, x, eps)
-                if estimated_ratio >= search_module._WORTH_PROVING:
+                if estimated_ratio >= search_module.WORTH_PROVING:
                     promising += 1
                     proved += proves(network, guess, x, eps, winner, "exact")
     assert promising > 3

@@ -24,6 +24,7 @@ from strategies import (
     to_rows,
 )
 
+from intervalcert.model.linear_maps import Dense
 from intervalcert.backends.arb import ArbBackend
 from intervalcert.backends.escalation import is_sharp
 from intervalcert.backends.exact import ExactBackend, ExactMatrix, ExactScalar
@@ -175,7 +176,7 @@ def test_no_iterations_is_the_frobenius_norm(backend_name, weights):
 @pytest.mark.parametrize("iterations", [0, 1, 3, "auto"])
 def test_a_zero_matrix_has_norm_zero(backend_name, iterations):
     bound = layer_bound(
-        matrix_of([[0, 0], [0, 0], [0, 0]]), precision_ladder(backend_name, 64), Plan("gram", iterations)
+        Dense(matrix_of([[0, 0], [0, 0], [0, 0]])), precision_ladder(backend_name, 64), Plan("gram", iterations)
     )
     assert (bound.lower, bound.upper, bound.shape) == (0, 0, (3, 2))
 
@@ -188,11 +189,11 @@ def test_more_iterations_are_tighter():
 
 def test_auto_stops_when_a_step_gains_too_little(backend_name):
     weights = matrix_of([[3, 1, 4], [1, 5, 9], [2, 6, 5]])
-    bound = layer_bound(weights, precision_ladder(backend_name, 64), Plan("gram", "auto"))
+    bound = layer_bound(Dense(weights), precision_ladder(backend_name, 64), Plan("gram", "auto"))
     steps = bound.iterations
     assert 1 <= steps < MAX_ITERATIONS
     fixed = [
-        layer_bound(weights, precision_ladder(backend_name, 64), Plan("gram", n)).upper
+        layer_bound(Dense(weights), precision_ladder(backend_name, 64), Plan("gram", n)).upper
         for n in (steps - 2, steps - 1, steps)
     ]
     assert bound.upper == fixed[-1]  # the steps reported are the ones made
@@ -285,13 +286,13 @@ def test_the_guessed_direction_is_never_zero(weights):
 @settings(max_examples=20)
 @given(weights=rational_matrices(), iterations=st.integers(0, 3))
 def test_a_layer_is_bounded_from_both_sides(backend_name, weights, iterations):
-    bound = layer_bound(weights, precision_ladder(backend_name, 32), Plan("gram", iterations))
+    bound = layer_bound(Dense(weights), precision_ladder(backend_name, 32), Plan("gram", iterations))
     rows = to_rows(weights)
     assert at_least_the_norm(bound.upper, rows), explain("below the norm", weights=weights, bound=bound)
     assert bound.lower <= bound.upper
     assert is_dyadic(bound.upper, 32)
     assert is_dyadic(bound.lower, 64)  # however coarse the grid
-    exact = layer_bound(weights, precision_ladder("exact", 32), Plan("gram", iterations))
+    exact = layer_bound(Dense(weights), precision_ladder("exact", 32), Plan("gram", iterations))
     assert bound.upper >= exact.upper, explain("below the exact run", weights=weights, bound=bound, exact=exact)
 
 
@@ -299,8 +300,8 @@ def test_a_layer_is_bounded_from_both_sides(backend_name, weights, iterations):
 def test_a_backend_that_is_too_coarse_is_refused_and_the_exact_one_answers(bits):
     weights = matrix_of([[3, 1, 4], [1, 5, 9], [2, 6, 5]], 7)
     coarse = ArbBackend(64, working_bits=bits)
-    bound = layer_bound(weights, (coarse, EXACT), Plan("gram", 4))
-    exact = layer_bound(weights, (EXACT,), Plan("gram", 4))
+    bound = layer_bound(Dense(weights), (coarse, EXACT), Plan("gram", 4))
+    exact = layer_bound(Dense(weights), (EXACT,), Plan("gram", 4))
     assert bound.computed_by == exact.computed_by == "exact"
     assert exact.skipped_because == ()
     assert len(bound.skipped_because) == 1
@@ -309,7 +310,7 @@ def test_a_backend_that_is_too_coarse_is_refused_and_the_exact_one_answers(bits)
 
 
 def test_a_backend_that_is_fine_enough_is_not_refused(backend_name):
-    bound = layer_bound(matrix_of([[3, 1], [1, 5]]), precision_ladder(backend_name, 64), Plan("gram", 4))
+    bound = layer_bound(Dense(matrix_of([[3, 1], [1, 5]])), precision_ladder(backend_name, 64), Plan("gram", 4))
     assert bound.skipped_because == ()
     assert bound.computed_by.split(",")[0] == backend_name
 
@@ -317,7 +318,7 @@ def test_a_backend_that_is_fine_enough_is_not_refused(backend_name):
 @pytest.mark.parametrize("iterations", [-1, MAX_ITERATIONS + 1])
 def test_a_senseless_number_of_iterations_is_refused(iterations):
     with pytest.raises(UsageError, match=str(iterations)):
-        layer_bound(matrix_of([[1]]), (EXACT,), Plan("gram", iterations))
+        layer_bound(Dense(matrix_of([[1]])), (EXACT,), Plan("gram", iterations))
 
 
 def test_a_lower_bound_above_the_upper_is_an_alarm():
@@ -338,7 +339,7 @@ def test_the_alarm_goes_off_when_the_upper_bound_is_wrong(monkeypatch):
 
     monkeypatch.setattr(layer_norms, "norm_upper", too_small)
     with pytest.raises(SoundnessError):
-        layer_bound(matrix_of([[3, 1], [1, 5]]), (EXACT,), Plan("gram", 11))
+        layer_bound(Dense(matrix_of([[3, 1], [1, 5]])), (EXACT,), Plan("gram", 11))
 
 
 # -- negative controls: the checks above can fail --------------------------------------------------------------------

@@ -44,7 +44,7 @@ from intervalcert.bounds.results import Bounds
 from intervalcert.io.models.assembly import Assembly
 from intervalcert.io.models.interface import Hints
 from intervalcert.io.tables import open_rows
-from intervalcert.model.layers import Layer
+from intervalcert.model.layers import INPUT, Layer
 from intervalcert.model.network import Source
 from intervalcert.model.single import Single
 from intervalcert.numbers.matrices import RationalMatrix
@@ -627,7 +627,8 @@ def test_invariants_of_a_network():
     for made in rows.values():
         bias = column if len(made) == 2 else None
         with pytest.raises(InputError, match="the first of two must be the threshold"):
-            Network((Layer(RationalMatrix.from_integers(made), bias, None),), source, single=Single(Fraction(2)))
+            layer = Layer.dense(INPUT, RationalMatrix.from_integers(made), bias, None)
+            Network((layer,), source, single=Single(Fraction(2)))
     with pytest.raises(InputError, match="the first of two must be the threshold"):
         replace(one, single=Single(Fraction(3)))
     with pytest.raises(InputError, match="the first of two must be the threshold"):

@@ -71,7 +71,13 @@ def random_network(random, names=tuple(FUNCTIONS)):
             uncertain = [UncertainScale(column(), HALF), UncertainScale(column(), HALF)]
         made = Network.of([matrix(random, 2, 2), matrix(random, 2, 2)], between=random.choice(names))
         layers.append(
-            Layer(matrix(random, outputs, inputs), column(), None if last else made.layers[0].activation, *uncertain)
+            Layer.dense(
+                len(layers) - 1,
+                matrix(random, outputs, inputs),
+                column(),
+                None if last else made.layers[0].activation,
+                *uncertain,
+            )
         )
     network = Network(tuple(layers), made.sources)
     return entered(random, network) if random.random() < 0.6 else network

@@ -19,6 +19,7 @@ from slopes import pairs_of, some_points, steeper_than
 from strategies import at_least_the_norm, to_rows
 
 from intervalcert import InputError, Network, audit, compute_bounds, load_bounds, save_bounds
+from intervalcert.model.linear_maps import Dense
 from intervalcert.backends.registry import get_backend
 from intervalcert.bounds import margin_bounds
 from intervalcert.bounds.costs import exact_seconds
@@ -355,7 +356,7 @@ def test_what_a_shaken_witness_proves_is_true(tmp_path_factory, random, seed):
     except InputError:
         return
     for layer, witness in zip(network.layers, witnesses.norms, strict=True):
-        claim = check_norm(layer.weights, witness, EXACT)
+        claim = check_norm(Dense(layer.weights), witness, EXACT)
         rows = to_rows(layer.weights)
         assert at_least_the_norm(claim.upper.upper(), rows)
         assert claim.lower == 0 or not at_least_the_norm(claim.lower * (1 - Fraction(1, 2**60)), rows)
@@ -382,7 +383,7 @@ def test_what_a_shaken_witness_proves_is_true(tmp_path_factory, random, seed):
 def test_a_norm_needs_a_witness(backend_name, witness):
     network = Network.from_arrays([[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]])
     with pytest.raises(InconclusiveError):
-        check_norm(network.layers[0].weights, witness, get_backend(backend_name))
+        check_norm(Dense(network.layers[0].weights), witness, get_backend(backend_name))
 
 
 def test_a_chain_has_a_link_for_each_hidden_layer(backend_name):
@@ -544,6 +545,6 @@ def test_a_factor_proves_what_gram_iteration_leaves_open(monkeypatch):
 
     monkeypatch.setattr("intervalcert.proof.layer_norms.norm_upper", undecided)
     both = replace(witness, steps=3)
-    assert check_norm(weights, both, EXACT).method == "cholesky"
+    assert check_norm(Dense(weights), both, EXACT).method == "cholesky"
     with pytest.raises(UndecidedError):
-        check_norm(weights, replace(both, factor=None), EXACT)
+        check_norm(Dense(weights), replace(both, factor=None), EXACT)

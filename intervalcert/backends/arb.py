@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import reduce
@@ -21,7 +21,17 @@ import flint
 import numpy as np
 import numpy.typing as npt
 
-from intervalcert.backends.generic import DoubledBits, GenericVector, check_distinct, hull_of_roots
+from intervalcert.backends.generic import (
+    DoubledBits,
+    GenericVector,
+    check_column,
+    check_distinct,
+    check_groups,
+    check_same_size,
+    check_same_width,
+    hull_of_roots,
+    times_named,
+)
 from intervalcert.backends.protocol import Truth
 from intervalcert.errors import UnboundedError
 from intervalcert.numbers.matrices import RationalMatrix
@@ -241,6 +251,33 @@ def _power_above(number: Ball) -> Ball:
     return flint.arb((1, mantissa.bit_length() + exponent))
 
 
+def _is_power(scale: Ball) -> bool:
+    """Whether it is a power of two, and nothing else."""
+    return bool(_power_above(scale.abs_upper()) == 2 * scale)
+
+
+def _table(entries: list[Any], columns: int) -> npt.NDArray[np.object_]:
+    """In rows: numpy takes and sorts objects as it does numbers."""
+    made = np.empty(len(entries), dtype=object)
+    made[:] = entries
+    return made.reshape(-1, columns)
+
+
+def _ascending(groups: npt.NDArray[np.object_]) -> npt.NDArray[np.object_]:
+    """Sorted along the second axis: integers, or balls, each between the ends of its rank, rounded outward.
+
+    Balls that overlap have no order, and FLINT's comparisons do not say so; integers and ends are points, which do.
+    """
+    entries = groups.ravel().tolist()
+    if isinstance(entries[0], flint.fmpz) or all(x.is_exact() for x in entries):
+        return np.sort(groups, axis=1)
+    lower, upper = (
+        np.sort(_table([end(x) for x in entries], 1).reshape(groups.shape), axis=1)
+        for end in (flint.arb.lower, flint.arb.upper)
+    )
+    return _table(list(map(flint.arb.union, lower.ravel().tolist(), upper.ravel().tolist())), 1)
+
+
 def _filled(rows: int, columns: int, value: Ball | int) -> BallMatrix:
     """As a product of two vectors, which is faster than a list of all entries."""
     return flint.arb_mat(rows, 1, [value] * rows) * flint.arb_mat(1, columns, [1] * columns)
@@ -288,7 +325,7 @@ class ArbMatrix:
 
     def __add__(self, other: ArbMatrix) -> ArbMatrix:
         with _working(self.bits):
-            if _power_above(self.scale.abs_upper()) == 2 * self.scale:  # a power of two: dividing by it is exact
+            if _is_power(self.scale):  # dividing by it is exact
                 scale, mine, error = self.scale, self.centre.mat, self.error
                 other = replace(other, scale=other.scale / scale)
             else:
@@ -395,6 +432,68 @@ class ArbMatrix:
         held = self.centre.held
         some = type(held)(len(rows), len(columns), [held[i, j] for i in rows.tolist() for j in columns.tolist()])
         return replace(self, centre=_Centre(some, self.bits, self.centre.unit))  # no part of E is larger than E
+
+    def rows_at(self, index: Indices) -> ArbMatrix:
+        times = times_named(index, self.shape[0])
+        held, columns = self.centre.held, self.shape[1]
+        some = _table([*held.entries(), *[0] * columns], columns)[index]  # -1 is the last: zeros
+        made = type(held)(len(index), columns, some.ravel().tolist())
+        error = self.error
+        if times != 1:  # as often as an entry of E is there its square counts
+            with _working(self.bits):
+                error = (error * flint.arb(times).sqrt()).abs_upper()
+        return replace(self, centre=_Centre(made, self.bits, self.centre.unit), error=error)
+
+    def reshaped(self, shape: tuple[int, int]) -> ArbMatrix:
+        check_same_size(self.shape, shape)
+        held = self.centre.held
+        return replace(self, centre=_Centre(type(held)(*shape, held.entries()), self.bits, self.centre.unit))
+
+    def stacked(self, others: Sequence[ArbMatrix]) -> ArbMatrix:
+        parts = [self, *others]
+        check_same_width(*(x.shape for x in parts))
+        with _working(self.bits):
+            if all(x.scale == self.scale for x in others):  # points, and the same: FLINT says so of no others
+                integers = all(x.centre.integers is not None for x in parts)
+                scale, unscaled = self.scale, [(x.centre.held if integers else x.centre.mat, x.error) for x in parts]
+            else:
+                scale = self.scale if _is_power(self.scale) else flint.arb(1)
+                unscaled = [replace(x, scale=x.scale / scale)._unscaled() for x in parts]
+            entries = [x for held, _ in unscaled for x in held.entries()]
+            made = type(unscaled[0][0])(sum(x.shape[0] for x in parts), self.shape[1], entries)
+            error = sum(x * x for _, x in unscaled).sqrt().abs_upper()
+            return ArbMatrix(_Centre(made, self.bits), scale, error)
+
+    def row_scaled(self, column: ArbMatrix) -> ArbMatrix:
+        check_column(column.shape, self.shape[0])
+        factors, columns = column._balls().entries(), self.shape[1]
+        with _working(self.bits):
+            made = list(map(mul, self.centre.mat.entries(), (x for x in factors for _ in range(columns))))
+            error = self.error if self.error.is_zero() else (self.error * _largest(factors)).abs_upper()
+            return ArbMatrix(_Centre(flint.arb_mat(*self.shape, made), self.bits), self.scale, error)
+
+    def sorted_within(self, size: int) -> ArbMatrix:
+        check_groups(size, self.shape[0])
+        if not self.scale > 0:  # a positive factor changes no order
+            mat, error = self._unscaled()
+            return ArbMatrix(_Centre(mat, self.bits), flint.arb(1), error).sorted_within(size)
+        held, columns = self.centre.held, self.shape[1]
+        groups = _table(held.entries(), columns).reshape(-1, size, columns)
+        with _working(self.bits):
+            made = _ascending(groups).ravel().tolist()
+        return replace(self, centre=_Centre(type(held)(*self.shape, made), self.bits, self.centre.unit))
+
+    def recentred(self) -> tuple[ArbMatrix, ArbScalar]:
+        return self, ArbScalar(flint.arb(0), self.bits)
+
+    def blurred(self, apart: ArbScalar) -> ArbMatrix:
+        most = apart.upper()
+        if most <= 0:
+            return self
+        if self.scale.contains(0):
+            return ArbMatrix.of(self._balls(), self.bits).blurred(apart)
+        with _working(self.bits):
+            return replace(self, error=(self.error + _ball(most) / self.scale.abs_lower()).abs_upper())
 
     def diag_scaled(self, rows: Floats, columns: Floats) -> ArbMatrix:
         left, right = ([flint.arb(x) for x in weights.tolist()] for weights in (rows, columns))  # exact

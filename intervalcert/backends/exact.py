@@ -8,14 +8,33 @@ movement measured exactly.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intervalcert.backends.generic import GenericVector, check_distinct, check_same_shape
-from intervalcert.backends.integers import Integers, Limbs, gram, in_limbs, product, python_integers
+from intervalcert.backends.generic import (
+    GenericVector,
+    check_column,
+    check_distinct,
+    check_groups,
+    check_same_shape,
+    check_same_size,
+    check_same_width,
+    times_named,
+)
+from intervalcert.backends.integers import (
+    Integers,
+    Limbs,
+    gram,
+    in_limbs,
+    product,
+    python_integers,
+    reshaped,
+    rows_at,
+)
 from intervalcert.backends.protocol import Truth
 from intervalcert.errors import UnboundedError
 from intervalcert.numbers.matrices import IntegerArray, RationalMatrix
@@ -148,6 +167,39 @@ class ExactMatrix:
     def block(self, rows: Indices, columns: Indices) -> ExactMatrix:
         check_distinct(rows, columns)
         return ExactMatrix(self.integers[rows[:, None], columns], self.denominator)
+
+    def rows_at(self, index: Indices) -> ExactMatrix:
+        times_named(index, self.shape[0])
+        return ExactMatrix(rows_at(self.integers, index), self.denominator)
+
+    def reshaped(self, shape: tuple[int, int]) -> ExactMatrix:
+        check_same_size(self.shape, shape)
+        return ExactMatrix(reshaped(self.integers, shape), self.denominator)
+
+    def stacked(self, others: Sequence[ExactMatrix]) -> ExactMatrix:
+        parts = [self, *others]
+        check_same_width(*(x.shape for x in parts))
+        denominator = math.lcm(*(x.denominator for x in parts))
+        factors = [denominator // x.denominator for x in parts]
+        numerators = [x.numerators if n == 1 else x.numerators * n for x, n in zip(parts, factors, strict=True)]
+        return ExactMatrix(np.concatenate(numerators), denominator)
+
+    def row_scaled(self, column: ExactMatrix) -> ExactMatrix:
+        check_column(column.shape, self.shape[0])
+        return ExactMatrix(self.numerators * column.numerators, self.denominator * column.denominator)
+
+    def sorted_within(self, size: int) -> ExactMatrix:
+        check_groups(size, self.shape[0])
+        groups = self.numerators.reshape(-1, size, self.shape[1])
+        return ExactMatrix(np.sort(groups, axis=1).reshape(self.shape), self.denominator)
+
+    def recentred(self) -> tuple[ExactMatrix, ExactScalar]:
+        return self, ExactScalar(Fraction(0))
+
+    def blurred(self, apart: ExactScalar) -> ExactMatrix:
+        if apart.value > 0:
+            raise UnboundedError("exact values are points: none is all that lies around one")
+        return self
 
     def diag_scaled(self, rows: Floats, columns: Floats) -> ExactMatrix:
         made, denominator = self.numerators, self.denominator

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
@@ -28,7 +28,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from intervalcert.backends.float64_scalars import BITS, Float64Scalar, Float64Vector
-from intervalcert.backends.generic import check_distinct, check_same_shape
+from intervalcert.backends.generic import (
+    check_column,
+    check_distinct,
+    check_groups,
+    check_same_shape,
+    check_same_size,
+    check_same_width,
+    times_named,
+)
 from intervalcert.errors import UnboundedError
 from intervalcert.numbers.exponentials import FLOAT_ERROR, floats_expm1_neg, floats_log1p_exp_neg, floats_sigmoid
 from intervalcert.numbers.float_environment import arithmetic_fault, product_fault
@@ -43,8 +51,10 @@ from intervalcert.numbers.upward import (
     add_up,
     float_up,
     gamma_up,
+    hypot_up,
     ldexp_up,
     mul_up,
+    norms_up,
     rough_norms_up,
     sqrt_up,
 )
@@ -293,6 +303,61 @@ class Float64Matrix:
     def block(self, rows: Indices, columns: Indices) -> Float64Matrix:
         check_distinct(rows, columns)
         return Float64Matrix(self.centre[np.ix_(rows, columns)], self.exponent, self.error)._on_scale()
+
+    def rows_at(self, index: Indices) -> Float64Matrix:
+        # Each entry of D is there as often as its row is named: the sum of squares grows by no more than that.
+        times = times_named(index, self.shape[0])
+        made = self._on_scale()
+        taken = made.centre[index]
+        taken[index < 0] = 0.0
+        error = made.error if times == 1 else mul_up(made.error, sqrt_up(times)) if times else 0.0
+        return Float64Matrix(taken, made.exponent, error)._on_scale()
+
+    def reshaped(self, shape: tuple[int, int]) -> Float64Matrix:
+        check_same_size(self.shape, shape)
+        return self._with_entries(self.centre.reshape(shape))
+
+    def _with_entries(self, centre: Floats) -> Float64Matrix:
+        """The ball with this centre, whose entries are those of the own one in another order."""
+        return Float64Matrix(centre, self.exponent, self.error, self._known_norm, self._known_squares)
+
+    def stacked(self, others: Sequence[Float64Matrix]) -> Float64Matrix:
+        check_same_width(self.shape, *(x.shape for x in others))
+        parts = [x._on_scale() for x in (self, *others)]
+        # The largest scale: upwards could overflow. Zero is zero on any.
+        exponent = max((x.exponent for x in parts if x._norm or x.error), default=self.exponent)
+        aligned = [x._moved_to(exponent) if x._norm or x.error else x for x in parts]
+        centre = np.concatenate([x.centre for x in aligned])
+        return Float64Matrix(centre, exponent, hypot_up(*(x.error for x in aligned)))._on_scale()
+
+    def row_scaled(self, column: Float64Matrix) -> Float64Matrix:
+        """With diagonal matrices F, G of the column's centre and of its error, which has no entry beyond that:
+
+        (F + G)·(C + D) - F·C = (F + G)·D + G·C, and ||G·C||_F is at most ||G||_F times the longest row of C.
+        """
+        check_column(column.shape, self.shape[0])
+        left, right = self._on_scale(), column._on_scale()
+        made = Float64Matrix(left.centre * right.centre, left.exponent + right.exponent, 0.0)
+        largest = add_up(float(np.max(np.abs(right.centre))), right.error)
+        longest = float(np.max(norms_up(left.centre, axis=1))) if right.error and left._norm else 0.0
+        # Each product is off by at most u times itself, or η/2.
+        lost = add_up(mul_up(U, made._norm), mul_up(left._spread(), ETA) if left._norm and right._norm else 0.0)
+        return made._widened(add_up(mul_up(left.error, largest), mul_up(right.error, longest), lost))._on_scale()
+
+    def sorted_within(self, size: int) -> Float64Matrix:
+        check_groups(size, self.shape[0])
+        groups = self.centre.reshape(-1, size, self.shape[1])
+        return self._with_entries(np.sort(groups, axis=1).reshape(self.shape))
+
+    def recentred(self) -> tuple[Float64Matrix, Float64Scalar]:
+        return self._widened(0.0), Float64Scalar.of_floats(self.error, self.error, self.exponent)
+
+    def blurred(self, apart: Float64Scalar) -> Float64Matrix:
+        if apart.high[0] <= 0:
+            return self
+        _, most, shift = apart.between()
+        made = self if self.exponent >= shift - 400 else self._moved_to(shift - 400)  # then it is at most 2^400
+        return made._widened(add_up(made.error, ldexp_up(most, shift - made.exponent)))._on_scale()
 
     def diag_scaled(self, rows: Floats, columns: Floats) -> Float64Matrix:
         largest = mul_up(float(np.max(np.abs(rows))), float(np.max(np.abs(columns))))

@@ -26,9 +26,15 @@ __all__ = [
     "DoubledBits",
     "GenericMatrix",
     "GenericVector",
+    "check_column",
     "check_distinct",
+    "check_same_length",
+    "check_groups",
     "check_same_shape",
+    "check_same_size",
+    "check_same_width",
     "hull_of_roots",
+    "times_named",
 ]
 
 
@@ -69,6 +75,43 @@ def check_same_shape(one: tuple[int, int], other: tuple[int, int]) -> None:
         raise ValueError(f"a sum of matrices of the shapes {one} and {other}")
 
 
+def times_named(index: Indices, rows: int) -> int:
+    """The most times that one of so many rows is named. Raises: ValueError as `Matrix.rows_at`."""
+    if index.ndim != 1 or not len(index) or index.min() < -1 or index.max() >= rows:
+        raise ValueError(f"rows are named by indices from 0 to {rows - 1}, or by -1 for none; at least one of them")
+    return int(np.bincount(index[index >= 0], minlength=1).max())
+
+
+def check_same_size(one: tuple[int, int], other: tuple[int, int]) -> None:
+    """Raises: ValueError unless a matrix of one shape has as many entries as one of the other, both of some size."""
+    if min(other) < 1 or one[0] * one[1] != other[0] * other[1]:
+        raise ValueError(f"the entries of a matrix of the shape {one} do not make one of {other}")
+
+
+def check_same_width(*shapes: tuple[int, int]) -> None:
+    """Raises: ValueError for matrices that cannot stand one above the other."""
+    if len({columns for _, columns in shapes}) > 1:
+        raise ValueError(f"matrices of the shapes {', '.join(map(str, shapes))} one above the other")
+
+
+def check_column(column: tuple[int, int], rows: int) -> None:
+    """Raises: ValueError unless it is one column with one factor for each row: numpy would repeat what is too short."""
+    if column != (rows, 1):
+        raise ValueError(f"factors of the shape {column} for {rows} rows")
+
+
+def check_groups(size: int, rows: int) -> None:
+    """Raises: ValueError unless the rows divide into groups of that size."""
+    if size < 1 or rows % size:
+        raise ValueError(f"{rows} rows do not divide into groups of {size}")
+
+
+def check_same_length(one: int, other: int) -> None:
+    """Raises: ValueError for vectors of different lengths: numpy would repeat the shorter one."""
+    if one != other:
+        raise ValueError(f"a sum of vectors of {one} and {other} entries")
+
+
 def hull_of_roots(x: S, backend: Backend[S]) -> S:
     """Backend.sqrt_upper for any backend: the root is monotone, so the hull of its values at the ends has them all."""
     low, high = (sqrt_upper(max(end, Fraction(0)), backend.prec) for end in (x.lower(), x.upper()))
@@ -86,6 +129,10 @@ class GenericVector(Generic[S]):
 
     def __getitem__(self, place: int) -> S:
         return self.entries[place]
+
+    def __add__(self, other: GenericVector[S]) -> GenericVector[S]:
+        check_same_length(len(self), len(other))
+        return GenericVector(tuple(x + y for x, y in zip(self.entries, other.entries, strict=True)))
 
     def scalar_mul(self, factor: S) -> GenericVector[S]:
         return GenericVector(tuple(x * factor for x in self.entries))
@@ -180,6 +227,45 @@ class GenericMatrix(Generic[S]):
         check_distinct(rows, columns)
         return GenericMatrix(self.backend, tuple(tuple(self.rows[i][j] for j in columns) for i in rows))
 
+    def rows_at(self, index: Indices) -> GenericMatrix[S]:
+        times_named(index, len(self.rows))
+        zero = (self.backend.scalar(Fraction(0)),) * self.shape[1]
+        return GenericMatrix(self.backend, tuple(zero if i < 0 else self.rows[i] for i in index.tolist()))
+
+    def reshaped(self, shape: tuple[int, int]) -> GenericMatrix[S]:
+        check_same_size(self.shape, shape)
+        entries, columns = [x for row in self.rows for x in row], shape[1]
+        starts = range(0, len(entries), columns)
+        return GenericMatrix(self.backend, tuple(tuple(entries[k : k + columns]) for k in starts))
+
+    def stacked(self, others: Sequence[GenericMatrix[S]]) -> GenericMatrix[S]:
+        check_same_width(self.shape, *(x.shape for x in others))
+        return GenericMatrix(self.backend, tuple(row for x in (self, *others) for row in x.rows))
+
+    def row_scaled(self, column: GenericMatrix[S]) -> GenericMatrix[S]:
+        check_column(column.shape, len(self.rows))
+        scaled = (tuple(x * factor for x in row) for row, (factor,) in zip(self.rows, column.rows, strict=True))
+        return GenericMatrix(self.backend, tuple(scaled))
+
+    def sorted_within(self, size: int) -> GenericMatrix[S]:
+        check_groups(size, len(self.rows))
+        made: list[tuple[S, ...]] = []
+        for start in range(0, len(self.rows), size):
+            columns = zip(*self.rows[start : start + size], strict=True)
+            made += zip(*(_ascending(column, self.backend) for column in columns), strict=True)
+        return GenericMatrix(self.backend, tuple(made))
+
+    def recentred(self) -> tuple[GenericMatrix[S], S]:
+        return self, self.backend.scalar(Fraction(0))
+
+    def blurred(self, apart: S) -> GenericMatrix[S]:
+        # No entry of a matrix is larger than its norm.
+        most = apart.upper()
+        if most <= 0:
+            return self
+        beside = self.backend.hull(-most, most)
+        return GenericMatrix(self.backend, tuple(tuple(x + beside for x in row) for row in self.rows))
+
     def diag_scaled(self, rows: Floats, columns: Floats) -> GenericMatrix[S]:
         left, right = ([self.backend.scalar(Fraction(float(x))) for x in weights] for weights in (rows, columns))
         return GenericMatrix(
@@ -224,6 +310,20 @@ def _positive(x: S, backend: Backend[S]) -> S:
     """max(x, 0). It is monotone: the hull of its values at the ends has them all."""
     zero = Fraction(0)
     return x if x.lower() >= 0 else backend.hull(zero, max(x.upper(), zero))
+
+
+def _ascending(column: Sequence[S], backend: Backend[S]) -> list[S]:
+    """Between the k-th smallest lower and the k-th smallest upper end: a set itself if those are its own."""
+    lower, upper = (sorted(column, key=end) for end in (_lower, _upper))
+    return [x if x is y else backend.hull(x.lower(), y.upper()) for x, y in zip(lower, upper, strict=True)]
+
+
+def _lower(x: S) -> Fraction:
+    return x.lower()
+
+
+def _upper(x: S) -> Fraction:
+    return x.upper()
 
 
 def _on_grid(x: Fraction, bits: int) -> Fraction:

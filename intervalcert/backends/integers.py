@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from intervalcert.numbers.matrices import IntegerArray
 
-__all__ = ["Integers", "Limbs", "gram", "in_limbs", "product", "python_integers"]
+__all__ = ["Integers", "Limbs", "gram", "in_limbs", "product", "python_integers", "reshaped", "rows_at"]
 
 _LIMB = 22
 _BASE = 1 << _LIMB
@@ -132,6 +132,22 @@ def python_integers(a: Integers) -> IntegerArray:
     for pair in pairs[-2::-1]:
         total = (total << (2 * _LIMB)) + pair.astype(object)
     return total
+
+
+def rows_at(a: Integers, index: Places) -> Integers:
+    """The rows named by an index, zeros where it is -1. Requires: no index below that or beyond, and at least one."""
+    if isinstance(a, Limbs):
+        words = a.words[:, index]
+        words[:, index < 0] = 0
+        return _trimmed(list(words))
+    rows: IntegerArray = a[index]
+    rows[index < 0] = 0
+    return rows
+
+
+def reshaped(a: Integers, shape: tuple[int, int]) -> Integers:
+    """The same entries, row by row. Requires: as many."""
+    return Limbs(a.words.reshape(-1, *shape)) if isinstance(a, Limbs) else a.reshape(shape)
 
 
 def in_limbs(a: Integers) -> Integers:

@@ -103,6 +103,9 @@ class Vector(Protocol[S]):
 
     def __getitem__(self, place: int, /) -> S: ...
 
+    def __add__(self, other: Self, /) -> Self:
+        """Raises: ValueError unless there are as many."""
+
     def scalar_mul(self, factor: S, /) -> Self:
         """Each times `factor`."""
 
@@ -164,6 +167,45 @@ class Matrix(Protocol[S]):
 
         Raises: ValueError for an index named twice, or a negative one. (A ball around a part is no larger than the one
         around all only if each entry is taken once.)
+        """
+
+    def rows_at(self, index: Indices, /) -> Self:
+        """Row k is row index[k], or zero where that is -1; a row may be named more than once.
+
+        Raises: ValueError for an index below -1 or beyond the rows, or if there is none. (A ball grows by the root of
+        the number of times that a row is named.)
+        """
+
+    def reshaped(self, shape: tuple[int, int], /) -> Self:
+        """The same entries in the same order, row by row. Raises: ValueError unless there are as many."""
+
+    def stacked(self, others: Sequence[Self], /) -> Self:
+        """The others below this one, in their order. Raises: ValueError unless all have as many columns."""
+
+    def row_scaled(self, column: Self, /) -> Self:
+        """Entry (i, j) times column[i, 0]. Raises: ValueError unless `column` is one, with as many rows."""
+
+    def sorted_within(self, size: int, /) -> Self:
+        """Rows in consecutive groups of `size`: the entries of a group in a column, ascending.
+
+        The k-th smallest of some numbers does not fall when one of them rises: where each is between two ends, it is
+        between the k-th smallest of the lower and of the upper ones. And sorting two vectors brings them no further
+        apart, because no other order of their entries has a larger inner product: a ball keeps its radius.
+        Raises: ValueError unless the rows divide into such groups.
+        """
+
+    def recentred(self) -> tuple[Self, S]:
+        """(M, r). Guarantees: every member is within r of a member of M, in the Frobenius norm.
+
+        A linear map of a norm up to n takes it to within n·r of what it makes of M (`blurred`): for maps that would
+        spread a ball by more.
+        """
+
+    def blurred(self, apart: S, /) -> Self:
+        """Guarantees: every matrix within `apart` of a member, in the Frobenius norm, is a member.
+
+        The upper end of `apart` counts; it is a distance, so what lies below zero counts as zero.
+        Raises: UnboundedError where only points are known, unless it is zero.
         """
 
     def diag_scaled(self, rows: Floats, columns: Floats, /) -> Self:

@@ -14,13 +14,13 @@ from intervalcert.bounds.margin_bounds import MARGIN_METHODS, Margins, check_siz
 from intervalcert.bounds.norm_bounds import LayerBound, prove_norm
 from intervalcert.bounds.results import Bounds
 from intervalcert.errors import InconclusiveError, InputError
+from intervalcert.model.linear_maps import LinearMap
 from intervalcert.model.network import Network
-from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.pairs import PairMatrix
 from intervalcert.proof.layer_norms import NormWitness
 from intervalcert.proof.witnesses import Witnesses
 from intervalcert.search.chain import search_chains
-from intervalcert.search.factors import search_norm
+from intervalcert.search.layer_norms import search_norm
 
 __all__ = [
     "LEAST_BUDGET",
@@ -94,7 +94,7 @@ def check_same_model(bounds: Bounds, network: Network) -> None:
             f"the bounds are of another model: the network in {given} is not the one recorded for {recorded}. "
             "Give that model, or compute the bounds anew"
         )
-    shapes = [layer.weights.shape for layer in network.layers]
+    shapes = [branch.map.shape for branch in network.branches]
     if [layer.shape for layer in bounds.layers] != shapes:
         raise InputError(f"the bounds list layers of other shapes than the model's {shapes}")
     if bounds.activations != network.activations:
@@ -192,10 +192,10 @@ def _check_budget(bounds: Bounds, seconds: float, most: float) -> None:
 def _searched(bounds: Bounds, network: Network) -> Witnesses:
     """Witnesses by the methods that the bounds claim."""
     norms = tuple(
-        search_norm(layer.weights, "cholesky", "auto")
-        if said.method == "cholesky"
-        else search_norm(layer.weights, "gram", said.iterations)
-        for layer, said in zip(network.layers, bounds.layers, strict=True)
+        search_norm(branch.map, "gram", said.iterations)
+        if said.method == "gram"
+        else search_norm(branch.map, "cholesky", "auto")
+        for branch, said in zip(network.branches, bounds.layers, strict=True)
     )
     chained = bounds.method.margins != "product" and len(network.layers) > 1
     return Witnesses(norms, search_chains(network, bounds.method.tuning_rounds) if chained else ())
@@ -205,22 +205,22 @@ def _proved_layers(
     network: Network, witnesses: Witnesses, reference: Backend[Any], on_step: Callable[[int], None]
 ) -> list[LayerBound | None]:
     """None where a witness proves nothing. A matrix of several layers is checked once, if its witness is one."""
-    if len(witnesses.norms) != len(network.layers):
-        raise InputError(f"the witnesses are of {len(witnesses.norms)} layers; the model has {len(network.layers)}")
-    known: dict[tuple[int, int], LayerBound | None] = {}
+    if len(witnesses.norms) != len(network.branches):
+        raise InputError(f"the witnesses are of {len(witnesses.norms)} layers; the model has {len(network.branches)}")
+    known: dict[tuple[object, int], LayerBound | None] = {}
     found = []
-    for index, (layer, witness) in enumerate(zip(network.layers, witnesses.norms, strict=True)):
-        key = id(layer.weights), id(witness)
+    for index, (branch, witness) in enumerate(zip(network.branches, witnesses.norms, strict=True)):
+        key = branch.map.key, id(witness)
         if key not in known:
-            known[key] = _proved_norm(layer.weights, witness, reference)
+            known[key] = _proved_norm(branch.map, witness, reference)
         on_step(index)
         found.append(known[key])
     return found
 
 
-def _proved_norm(weights: RationalMatrix, witness: NormWitness, reference: Backend[Any]) -> LayerBound | None:
+def _proved_norm(linear: LinearMap, witness: NormWitness, reference: Backend[Any]) -> LayerBound | None:
     try:
-        return prove_norm(weights, witness, (reference,))
+        return prove_norm(linear, witness, (reference,))
     except InconclusiveError:
         return None
 

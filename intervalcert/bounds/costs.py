@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from intervalcert.model.linear_maps import ChannelWise, Convolution, Dense, LinearMap
 from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.proof.data import arrays_of
@@ -55,21 +56,21 @@ _USUAL_PREC = 64
 def exact_seconds(network: Network, witnesses: Witnesses, prec: int) -> float:
     """The time that exact rationals take to check these witnesses, and for all pairs of classes."""
     norms = sum(
-        _norm(layer.weights, _steps(witness), prec, _guessed_bits(witness))
-        for layer, witness in zip(network.layers, witnesses.norms, strict=False)
+        _norm(branch.map, _steps(witness), prec, _guessed_bits(witness))
+        for branch, witness in zip(network.branches, witnesses.norms, strict=False)
     )
     return norms + _margins(network, prec, [_guessed_bits(chain) for chain in witnesses.chains])
 
 
 def usual_seconds(network: Network) -> float:
     """The same for default bounds: all norms by Cholesky, one chain."""
-    norms = sum(_norm(layer.weights, 0, _USUAL_PREC) for layer in network.layers)
+    norms = sum(_norm(branch.map, 0, _USUAL_PREC) for branch in network.branches)
     return norms + _margins(network, _USUAL_PREC, [_GUESSED])
 
 
 def tuning_seconds(network: Network, rounds: int) -> float:
     """The time that floats take to tune a chain in so many rounds."""
-    return rounds * sum(_ROUND + _SEARCHED * max(layer.weights.shape) ** 3 for layer in network.layers[:-1])
+    return rounds * sum(_ROUND + _SEARCHED * max(layer.shape) ** 3 for layer in network.layers[:-1])
 
 
 def _steps(witness: NormWitness) -> int:
@@ -90,18 +91,37 @@ def _guessed_bits(witness: Any) -> int:
     return _GUESSED if apart <= _USUALLY_APART else apart
 
 
-def _norm(weights: RationalMatrix, steps: int, prec: int, guessed: int = _GUESSED) -> float:
+def _norm(linear: LinearMap, steps: int, prec: int, guessed: int = _GUESSED) -> float:
+    if isinstance(linear, Convolution):
+        return _convolution(linear, guessed)
+    if not isinstance(linear, Dense | ChannelWise):
+        return _LAYER
+    weights = linear.matrix
     short, long, bits = *sorted(weights.shape), _bits(weights)
     gram = _product(short, long, short, bits, bits)
     factor = _product(short, short, short, guessed, guessed) + short**2 * _TOUCHED
     return _LAYER + gram + factor + steps * (_STEP + _product(short, short, short, prec, prec))
 
 
+def _convolution(linear: Convolution, guessed: int) -> float:
+    """Of the largest matrix that it may be cut into lines of: as many products as there are lines and places."""
+    window, bits = linear.window, _bits(linear.kernel)
+    outputs, channels = linear.kernel.shape[0] // linear.groups, linear.channels // linear.groups
+    lines = min((window.outputs[0], outputs * window.outputs[1]), (window.inputs[0], channels * window.inputs[1]))
+    count, side = lines
+    near = window.size[0]
+    gram = near**2 * _product(side, side, side, bits, bits)
+    factor = count * (near + 1) * (_product(side, near * side, side, guessed, guessed) + side**2 * _TOUCHED)
+    return _LAYER + len(linear.blocks()) * (gram + factor)
+
+
 def _margins(network: Network, prec: int, chains: Sequence[int]) -> float:
     """chains: the bits of the numbers that each was guessed with."""
-    classes, width, bits = *network.layers[-1].weights.shape, _bits(network.layers[-1].weights)
-    heads = _product(classes, width, classes, bits, bits) + classes**2 / 2 * _PAIR * (1 + prec / 1024)
-    return heads + sum(heads + _chain(network, guessed) for guessed in chains)
+    heads = 0.0
+    for matrix in network.head:
+        classes, width, bits = *matrix.shape, _bits(matrix)
+        heads += _product(classes, width, classes, bits, bits) + classes**2 / 2 * _PAIR * (1 + prec / 1024)
+    return heads + sum(heads + _chain(network, guessed) for guessed in (chains if network.is_dense else ()))
 
 
 def _chain(network: Network, guessed: int) -> float:

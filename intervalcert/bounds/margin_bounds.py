@@ -6,28 +6,29 @@ L[i][j] >= sup over u != v of |(N(v)_j - N(v)_i) - (N(u)_j - N(u)_i)| / ||v - u|
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, reduce
-from operator import mul
+from operator import add
 from typing import Any, Literal, get_args
 
 from intervalcert.backends.escalation import SHARP_BITS, Escalated, describe, escalate
 from intervalcert.backends.protocol import Backend, Floats, Scalar, Vector
 from intervalcert.bounds.norm_bounds import LayerBound, Plan, prove_norm, what_proved
 from intervalcert.errors import InconclusiveError, InputError, UsageError
+from intervalcert.model.layers import INPUT, Layer, are_apart
 from intervalcert.model.network import Network
 from intervalcert.numbers.pairs import PairMatrix, floats_above
 from intervalcert.numbers.parsing import MAX_BINARY_EXPONENT
 from intervalcert.numbers.rounding import round_up
 from intervalcert.numbers.text import decimal_upper
 from intervalcert.proof.chain import ChainWitness, check_chain, distances_squared
-from intervalcert.proof.data import size_of
+from intervalcert.proof.data import is_plain, size_of
 from intervalcert.proof.layer_norms import NormWitness
 from intervalcert.proof.witnesses import Witnesses
 from intervalcert.search.chain import search_chains
-from intervalcert.search.factors import search_norm
+from intervalcert.search.layer_norms import search_norm
 
 __all__ = [
     "MARGIN_METHODS",
@@ -102,7 +103,7 @@ class Margins:
 
 @dataclass(frozen=True)
 class NetworkBounds:
-    """What the first stage gives: a bound of each layer, from them the margins, and what proves all of it.
+    """What the first stage gives: a bound of each branch (of a chain: of each layer), from them the margins, and what proves all of it.
 
     witnesses: None if they take more than `MAX_WITNESS_BYTES`.
     """
@@ -118,7 +119,7 @@ def layer_bounds(
     plans: Sequence[Plan],
     on_step: Callable[[int], None] = lambda _: None,
 ) -> tuple[LayerBound, ...]:
-    """A bound of every layer's operator norm; there is one plan per layer. A matrix of several layers counts once."""
+    """A bound of the operator norm of every branch; there is one plan for each. What several share is bounded once."""
     return tuple(bound for bound, _ in _proved_norms(network, ladder, plans, on_step))
 
 
@@ -129,19 +130,20 @@ def _proved_norms(
     on_step: Callable[[int], None],
 ) -> list[tuple[LayerBound, NormWitness | None]]:
     """Each with its witness; none from where on they take too much memory."""
-    known: dict[tuple[int, Plan], tuple[LayerBound, NormWitness | None]] = {}
+    known: dict[tuple[object, Plan], tuple[LayerBound, NormWitness | None]] = {}
     room = MAX_WITNESS_BYTES
-    for index, (layer, plan) in enumerate(zip(network.layers, plans, strict=True)):
-        key = id(layer.weights), plan
+    for index, (branch, plan) in enumerate(zip(network.branches, plans, strict=True)):
+        key = branch.map.key, plan
         if key in known:
             on_step(index)
             continue
-        witness = search_norm(layer.weights, plan.method, plan.iterations)
-        bound = prove_norm(layer.weights, witness, ladder, lambda index=index: on_step(index))  # type: ignore[misc]
+        witness = search_norm(branch.map, plan.method, plan.iterations)
+        bound = prove_norm(branch.map, witness, ladder, lambda index=index: on_step(index))  # type: ignore[misc]
         part = what_proved(witness, bound)
         room -= size_of(part)
-        known[key] = bound, part if room >= 0 else None
-    return [known[id(layer.weights), plan] for layer, plan in zip(network.layers, plans, strict=True)]
+        known[key] = bound, part if room >= 0 and is_plain(part) else None
+    pairs = ((branch, *known[branch.map.key, plan]) for branch, plan in zip(network.branches, plans, strict=True))
+    return [(replace(bound, layer=branch.layer, source=branch.source), part) for branch, bound, part in pairs]
 
 
 def check_size(network: Network, layers: Sequence[LayerBound]) -> None:
@@ -157,26 +159,45 @@ def check_size(network: Network, layers: Sequence[LayerBound]) -> None:
 
 
 def product_margins(network: Network, layers: Sequence[LayerBound], ladder: Sequence[Backend[Any]]) -> Margins:
-    """L[i][j] = (product over the hidden layers of lipschitz(activation)·||W||) · ||W_n[j] - W_n[i]||.
+    """L[i][j] = Σ l_s·||W_s[j] - W_s[i]|| over the branches of the last layer, W_s of what layer s gives; and
+
+        l_k = lipschitz(activation)·Σ ||T_s||·l_s        over the branches of layer k, l = 1 for the input.
+
+    (In a chain: the product of all norms and constants, times ||W_n[j] - W_n[i]||.) Of branches that reach different
+    outputs, as in a concatenation, it is the root of the sum of squares in the place of the sum.
 
     Guarantees: each entry is a margin Lipschitz bound, a dyadic of `prec` bits.
-    Requires: `layers` are sound bounds of this network's layers.
+    Requires: `layers` are sound bounds of this network's branches.
 
-    Proof. A layer stretches distances by at most ||W||, its activation by at most its constant; so the inputs of the
-    last layer differ by at most the product times ||v - u||. The lead of j over i is the inner product of the last
-    input with W_n[j] - W_n[i], up to a constant; Cauchy and Schwarz.
-    All factors are non-negative, so the upper ends of the norms may stand for the norms.
+    Proof. Let two inputs differ by 1. If what layer s gives differs by at most l_s, a map of it differs by at most
+    ||T||·l_s, a sum by at most the sum of these, which an activation multiplies by at most its constant. The lead of j
+    over i is a sum of inner products of what the last layer takes with W_s[j] - W_s[i], up to a constant; Cauchy and
+    Schwarz. All factors are non-negative, so the upper ends of the norms may stand for the norms.
     """
+    norms = network.by_layer([bound.upper for bound in layers])
 
     def compute(backend: Backend[Any]) -> Vector[Any]:
-        factors = [bound.upper for bound in layers[:-1]]
-        factors += [layer.activation.lipschitz for layer in network.layers if layer.activation is not None]
-        body = reduce(mul, map(backend.scalar, factors), backend.scalar(Fraction(1)))
-        return distances_squared(network.layers[-1].weights, None, backend).roots(backend).scalar_mul(body)
+        rates = {INPUT: backend.scalar(Fraction(1))}
+        for index, (layer, uppers) in enumerate(zip(network.layers[:-1], norms, strict=False)):
+            rates[index] = _rate(layer, uppers, rates, backend)
+        parts = (
+            distances_squared(matrix, None, backend).roots(backend).scalar_mul(rates[term.source])
+            for term, matrix in zip(network.layers[-1].branches, network.head, strict=True)
+        )
+        return reduce(add, parts)
 
     escalated = escalate(ladder, compute, is_useful=_is_sharp)
     # Rounding up to prec bits happens on every backend, is monotone, and keeps the file small.
     return _margins(escalated.value, escalated)
+
+
+def _rate(layer: Layer, norms: Sequence[Fraction], rates: Mapping[int, Any], backend: Backend[Any]) -> Any:
+    """How much what a layer gives can differ for inputs that differ by 1. rates: the same of the layers before it."""
+    parts = [rates[term.source] * backend.scalar(norm) for term, norm in zip(layer.branches, norms, strict=True)]
+    total = reduce(add, parts)
+    if len(parts) > 1 and are_apart([term.map for term in layer.branches]):
+        total = backend.sqrt_upper(reduce(add, (part * part for part in parts)))
+    return total if layer.activation is None else total * backend.scalar(layer.activation.lipschitz)
 
 
 def _is_sharp(found: Vector[Any]) -> bool:
@@ -228,7 +249,7 @@ def margins_by(
 
     A chain that was asked for and not found, or not proved, is among what was skipped.
     """
-    if method == "product" or len(layers) == 1:
+    if method == "product" or len(network.layers) == 1:
         return product_margins(network, layers, ladder)
     proved = [found for found in (chain_margins(network, ladder, chain) for chain in chains) if found is not None]
     if proved and method == "chain":
@@ -252,7 +273,7 @@ def network_bounds(
     found = _proved_norms(network, ladder, plans, on_step)
     layers, norms = tuple(bound for bound, _ in found), tuple(witness for _, witness in found if witness is not None)
     check_size(network, layers)
-    chained = plan.method != "product" and len(layers) > 1
+    chained = plan.method != "product" and len(network.layers) > 1
     chains = search_chains(network, plan.tuning_rounds) if chained else ()
     witnesses = Witnesses(norms, chains) if len(norms) == len(layers) else None
     if witnesses is not None and size_of(witnesses) > MAX_WITNESS_BYTES:

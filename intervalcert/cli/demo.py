@@ -41,7 +41,7 @@ def run_demo(announce: Callable[[str], None] = lambda _: None) -> Group:
         start = perf_counter()
         bounds[name] = compute_bounds(network, name, _ITERATIONS)
         seconds[name] = perf_counter() - start
-    widths = " - ".join(str(n) for n in (network.inputs, *(layer.weights.shape[0] for layer in network.layers)))
+    widths = " - ".join(str(n) for n in (network.inputs, *(layer.shape[0] for layer in network.layers)))
     return Group(
         Text(f"A reader of handwritten digits (MNIST): a ReLU network {widths}, {_ITERATIONS} Gram steps per layer.\n"),
         _comparison(bounds["exact"], bounds["arb"]),

@@ -16,14 +16,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from intervalcert.bounds.margin_bounds import MARGIN_METHODS, MAX_ROUNDS, MAX_WITNESS_BYTES, MarginMethod, Margins
-from intervalcert.bounds.norm_bounds import METHODS, LayerBound
+from intervalcert.bounds.norm_bounds import CLAIMED, LayerBound
 from intervalcert.bounds.results import MOST_READ, Bounds, Method, StoredWitnesses
 from intervalcert.errors import InputError, SoundnessError, error_context, shortened
 from intervalcert.io.files import (
@@ -40,7 +39,8 @@ from intervalcert.io.files import (
 )
 from intervalcert.io.witness_file import WITNESS_ENDING, load_witnesses, packed_witnesses, witness_path
 from intervalcert.model.activations import activation
-from intervalcert.model.network import EPS_SPACES, Source
+from intervalcert.model.layers import INPUT
+from intervalcert.model.network import EPS_SPACES, MAX_LAYERS, Source
 from intervalcert.model.single import Single
 from intervalcert.numbers.pairs import Dyadics, PairMatrix, first_of_row
 from intervalcert.numbers.parsing import MAX_BINARY_EXPONENT, parse_rational
@@ -54,7 +54,7 @@ __all__ = ["FORMAT_VERSION", "load_bounds", "save_bounds", "witnesses_of"]
 FORMAT = "intervalcert bounds"
 
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 """The only one that is read: bounds are computed anew in less time than it takes to think about an older file."""
 
 
@@ -157,18 +157,21 @@ def _as_json(bounds: Bounds) -> dict[str, Any]:
         "versions": dict(bounds.versions),
         "layers": [
             {
+                "layer": layer.layer,
+                "source": layer.source,
+                "map": layer.what,
                 "rows": layer.shape[0],
                 "columns": layer.shape[1],
-                "activation": name,
+                "activation": bounds.activations[layer.layer],
                 "lower": {"exact": format_exact(layer.lower), "decimal": decimal_lower(layer.lower)},
                 "upper": {"exact": format_exact(layer.upper), "decimal": decimal_upper(layer.upper)},
                 "method": layer.method,
                 "iterations": layer.iterations,
                 "computed_by": layer.computed_by,
                 "skipped_because": list(layer.skipped_because),
-                "sigma": None if sigma is None else {"exact": format_exact(sigma), "decimal": decimal_upper(sigma)},
+                "sigma": _sigma(bounds.margins, layer.layer),
             }
-            for layer, name, sigma in zip_longest(bounds.layers, bounds.activations, bounds.margins.sigmas)
+            for layer in bounds.layers
         ],
         "margins": {
             "exact": exact,
@@ -177,6 +180,13 @@ def _as_json(bounds: Bounds) -> dict[str, Any]:
             "skipped_because": list(bounds.margins.skipped_because),
         },
     }
+
+
+def _sigma(margins: Margins, layer: int) -> dict[str, str] | None:
+    if layer >= len(margins.sigmas):
+        return None
+    sigma = margins.sigmas[layer]
+    return {"exact": format_exact(sigma), "decimal": decimal_upper(sigma)}
 
 
 def load_bounds(path: str | Path) -> Bounds:
@@ -233,7 +243,7 @@ def _from_json(data: Any) -> Bounds:
     return Bounds(
         layers=layers,
         margins=_margins(data, layers),
-        activations=_activations([item["activation"] for item in data["layers"]]),
+        activations=_activations(_of_each_layer(data["layers"], layers, "activation")),
         sources=_sources(_typed(data["model"], list, "model")),
         method=Method(
             backend=_typed(method["backend"], str, "backend"),
@@ -320,10 +330,24 @@ def _hash(text: Any, what: str) -> str:
     return str(text)
 
 
+def _of_each_layer(items: list[Any], layers: Sequence[LayerBound], name: str) -> list[Any]:
+    """What entries say of their layer: those of one layer the same. Raises: InputError unless all layers are there."""
+    found: list[Any] = []
+    for item, bound in zip(items, layers, strict=True):
+        if bound.layer == len(found):
+            found.append(item[name])
+        elif bound.layer != len(found) - 1 or found[-1] != item[name]:
+            raise InputError(f"{name}: layers are missing or not in their order, or the branches of one disagree")
+    return found
+
+
 def _layer(item: Any, index: int) -> LayerBound:
     where, method = f"layer {index}", item["method"]
-    if method not in METHODS or method == "auto":
+    if method not in CLAIMED:
         raise InputError(f"{where}: {method!r} is no method of bounding a norm")
+    layer, source = _typed(item["layer"], int, where), _typed(item["source"], int, where)
+    if not INPUT <= source < layer <= MAX_LAYERS:
+        raise InputError(f"{where}: layer {layer} takes what layer {source} gives, which makes no sense")
     shape = (_typed(item["rows"], int, where), _typed(item["columns"], int, where))
     iterations = _typed(item["iterations"], int, where)
     if min(shape) < 1 or not 0 <= iterations <= MAX_ITERATIONS:
@@ -336,6 +360,9 @@ def _layer(item: Any, index: int) -> LayerBound:
         iterations=iterations,
         computed_by=_typed(item["computed_by"], str, where),
         skipped_because=_texts(item["skipped_because"], where),
+        layer=layer,
+        source=source,
+        what=_typed(item["map"], str, where),
     )
 
 
@@ -372,7 +399,7 @@ def _margins(data: Any, layers: tuple[LayerBound, ...]) -> Margins:
         matrix,
         _typed(item["computed_by"], str, "margins"),
         _texts(item["skipped_because"], "margins"),
-        _sigmas([layer["sigma"] for layer in data["layers"]]),
+        _sigmas(_of_each_layer(data["layers"], layers, "sigma")),
     )
 
 

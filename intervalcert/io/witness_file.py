@@ -4,6 +4,9 @@ Members, all of float64 or int64; a matrix that is symmetric or triangular is he
 
     norm{l}.direction, norm{l}.integers (exponent of the factor, steps or -1)              for each layer l
     norm{l}.factor (triangle), norm{l}.numbers (shift)                                      if there is a factor
+    norm{l}.block{k}.kind (0 banded, 1 semi-torus, 2 torus; axis, by outputs, half turns)   for a block of a convolution
+    norm{l}.block{k}.shifts, norm{l}.block{k}.exponents                 one for each of its factors
+    norm{l}.block{k}.shapes (factor, rows, columns, imaginary or not), norm{l}.block{k}.rows (all their numbers)
     norm{l}.same (another layer)                in the place of all that, for a matrix of several layers
     chain{c}.{l}.integers (exponent, exponent of the factor), chain{c}.{l}.numbers (lift, size, shift; e, slack)
     chain{c}.{l}.near, chain{c}.{l}.factor, chain{c}.{l}.above (the diagonal)               for each hidden layer l
@@ -25,18 +28,20 @@ import numpy as np
 from intervalcert.backends.protocol import Floats
 from intervalcert.errors import InputError
 from intervalcert.io.array_archive import Arrays, read_arrays, write_arrays
+from intervalcert.io.witness_blocks import BLOCK_PARTS, block_arrays, block_of
 from intervalcert.numbers.parsing import MAX_BINARY_EXPONENT
 from intervalcert.proof.chain import ChainLink, ChainWitness
 from intervalcert.proof.cholesky import Factor
 from intervalcert.proof.ellipsoids import LoewnerMajorant, Sector, Step
-from intervalcert.proof.layer_norms import NormWitness
+from intervalcert.proof.layer_norms import ConvolutionWitness, NormWitness
 from intervalcert.proof.norms import MAX_ITERATIONS
 from intervalcert.proof.witnesses import Witnesses
 
 __all__ = ["WITNESS_ENDING", "load_witnesses", "packed_witnesses", "witness_path"]
 
 _MEMBER = re.compile(
-    r"(norm(0|[1-9]\d{0,3})\.(direction|integers|factor|numbers|same)"
+    r"(norm(0|[1-9]\d{0,3})\.(direction|integers|factor|numbers|same"
+    r"|block(0|[1-9]\d{0,3})\.(kind|shifts|exponents|shapes|rows))"
     r"|chain[01]\.(0|[1-9]\d{0,3})\.(integers|numbers|near|factor|above|core|vectors|g))\.npy"
 )
 
@@ -48,6 +53,9 @@ _LARGEST = 2.0**250
 2^64, and chains on one on which they are near 1."""
 
 _VECTORS = 5
+
+_INTEGERS = (".integers", ".same", ".kind", ".exponents", ".shapes")
+"""Endings of what holds whole numbers."""
 
 
 WITNESS_ENDING = ".witnesses.npz"
@@ -75,10 +83,12 @@ def packed_witnesses(witnesses: Witnesses) -> bytes | None:
         if norm.factor is not None:
             arrays[f"{name}.factor"] = _lower(norm.factor.triangle)
             arrays[f"{name}.numbers"] = np.array([norm.factor.shift])
+        for k, block in enumerate(norm.blocks):
+            arrays.update((f"{name}.block{k}.{part}", array) for part, array in block_arrays(block).items())
     for which, chain in enumerate(witnesses.chains):
         for index, link in enumerate(chain):
             arrays.update((f"chain{which}.{index}.{name}", array) for name, array in _link_arrays(link))
-    if not all(map(_is_short, arrays.values())):
+    if not all(array.size and _is_short(array) for array in arrays.values()):
         return None
     made = io.BytesIO()
     write_arrays(made, arrays, compressed=False)
@@ -113,7 +123,7 @@ def load_witnesses(path: Path) -> Witnesses:
     """Raises: InputError unless it is a complete file of witnesses."""
     arrays = read_arrays(path, lambda member: None if _MEMBER.fullmatch(member) else "no part of a witness")
     for name, array in arrays.items():
-        if array.dtype != (np.int64 if name.endswith((".integers", ".same")) else np.float64):
+        if array.dtype != (np.int64 if name.endswith(_INTEGERS) else np.float64):
             raise InputError(f"{path}: {name} holds numbers of type {array.dtype}")
         if not _is_short(array):
             raise InputError(f"{path}: {name} holds numbers of too different sizes, or not finite ones")
@@ -150,7 +160,11 @@ def _witnesses(arrays: Arrays) -> Witnesses:
             (shift,) = _vector(known, f"{name}.numbers", 1).tolist()
             factor = Factor(shift, _triangle(known, f"{name}.factor"), exponent)
         direction = _vector(known, f"{name}.direction")
-        norms.append(NormWitness(direction, factor, None if steps < 0 else steps))
+        blocks: list[ConvolutionWitness] = []
+        while f"{name}.block{len(blocks)}.kind" in known:
+            place = f"{name}.block{len(blocks)}"
+            blocks.append(block_of({part: known.pop(f"{place}.{part}") for part in BLOCK_PARTS}, place))
+        norms.append(NormWitness(direction, factor, None if steps < 0 else steps, tuple(blocks)))
     chains: list[ChainWitness] = []
     for which in range(2):
         links: list[ChainLink] = []

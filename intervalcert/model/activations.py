@@ -5,7 +5,7 @@ A type says, or says that it has none:
     lipschitz, slopes         what the norms and the chain of ellipsoids use
     piecewise_linear          its hinges, from which `proof.sectors` finds how far it bends near a known point
     enclosure                 its value on any number system (`evaluation`)
-    float_values, float_slopes    the same in plain floats, for those who guess
+    float_values, float_adjoint    the same in plain floats, for those who guess
     in_format, float_error, size_upper    what becomes of it in the floats of a program (`verify.deployed`)
 
 A new activation is a class here, and a line in `ACTIVATIONS` or `PARAMETRISED`. An unknown function is refused, never
@@ -18,15 +18,18 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from intervalcert.backends.protocol import Backend, Floats, Matrix
+from intervalcert.backends.protocol import Backend, Floats, Indices, Matrix
 from intervalcert.errors import InputError, shortened
+from intervalcert.model.windows import Window
 from intervalcert.numbers.float_formats import FloatFormat
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.parsing import parse_rational
+from intervalcert.numbers.rounding import sqrt_upper
 from intervalcert.numbers.upward import enlarged, float_up
 
 __all__ = [
@@ -40,6 +43,7 @@ __all__ = [
     "FloatError",
     "HardTanh",
     "LeakyReLU",
+    "MaxPool",
     "PiecewiseLinear",
     "ReLU",
     "Sigmoid",
@@ -90,6 +94,10 @@ class Activation(ABC):
     @abstractmethod
     def lipschitz(self) -> Fraction: ...
 
+    def out_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Of what it makes of an array of that shape. Raises: InputError for one that it does not take."""
+        return shape
+
     @property
     def slopes(self) -> tuple[Fraction, Fraction] | None:
         """The ends of an interval that holds all difference quotients; None unless f acts component by component."""
@@ -101,6 +109,11 @@ class Activation(ABC):
         return None
 
     # -- its values --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_rational(self) -> bool:
+        """Whether its values at rational numbers are rational, so that exact numbers hold them."""
+        return self.piecewise_linear is not None
 
     @property
     def not_evaluable(self) -> str | None:
@@ -116,8 +129,11 @@ class Activation(ABC):
         """Near f of each entry: nothing is proved of them. Requires: it is evaluable."""
 
     @abstractmethod
-    def float_slopes(self, x: Floats) -> Floats:
-        """Near f' of each entry, at a kink that of the piece before: nothing is proved. Requires: it is evaluable."""
+    def float_adjoint(self, x: Floats, g: Floats) -> Floats:
+        """Near the gradient of <g, f> at x, column by column; g may have more columns than x, which has one then.
+
+        At a kink that of the piece before; nothing is proved. Requires: it is evaluable.
+        """
 
     # -- in a program ------------------------------------------------------------------------------------------------
 
@@ -150,6 +166,13 @@ class Componentwise(Activation):
     @property
     def lipschitz(self) -> Fraction:
         return max(map(abs, self.slopes))
+
+    @abstractmethod
+    def float_slopes(self, x: Floats) -> Floats:
+        """Near f' of each entry, at a kink that of the piece before: nothing is proved. Requires: it is evaluable."""
+
+    def float_adjoint(self, x: Floats, g: Floats) -> Floats:
+        return self.float_slopes(x) * g
 
 
 # -- piecewise linear ------------------------------------------------------------------------------------------------
@@ -374,28 +397,174 @@ class ELU(Componentwise):
 # -- others ----------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, repr=False)
 class Sorting(Activation):
-    """Sorts within groups of components, which moves no two vectors apart. Which groups these are is not known here."""
+    """Sorts within groups, which moves no two vectors apart.
+
+    size, inner: the numbers are read as an array (groups, size, inner), and sorted along its middle axis: with inner 1
+    neighbours make a group; in images of h x w, inner = h·w makes groups of neighbouring channels, and inner = half of
+    all numbers (size 2) pairs of a channel of the first half with one of the second. ascending: the smallest first.
+    Without a size it is not known which groups these are.
+    """
+
+    size: int | None = None
+    inner: int = 1
+    ascending: bool = True
+
+    depends_on = "its groups: group_sort:SIZE:INNER, or group_sort:SIZE:INNER:descending"
+
+    @staticmethod
+    def named(name: str, parameters: str) -> Sorting:
+        size, _, rest = parameters.partition(":")
+        inner, _, order = rest.partition(":")
+        if order not in {"", "descending"}:
+            raise InputError(f"the activation {shortened(name)!r}: groups are sorted upwards, or 'descending'")
+        numbers = [_natural(text, name) for text in (size, inner or "1")]
+        return Sorting(name, numbers[0], numbers[1], not order)
+
+    def out_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        if self.size is not None and prod(shape) % (self.size * self.inner):
+            raise InputError(f"the activation {self.name!r} of {prod(shape)} numbers, which are no such groups")
+        return shape
 
     @property
     def lipschitz(self) -> Fraction:
         return _ONE
 
     @property
-    def not_evaluable(self) -> str:
+    def not_evaluable(self) -> str | None:
+        if self.size is not None:
+            return None
         return (
             f"the activation {self.name!r} cannot be evaluated at an input (its groups are not known): certify given "
-            "logits instead"
+            "logits instead, or say the groups, as group_sort:2:1"
         )
 
-    def enclosure(self, x: Matrix[Any], backend: Backend[Any]) -> Matrix[Any]:  # noqa: ARG002
-        raise InputError(self.not_evaluable)
+    @property
+    def is_rational(self) -> bool:
+        return self.size is not None
 
-    def float_values(self, x: Floats) -> Floats:  # noqa: ARG002
-        raise InputError(self.not_evaluable)
+    def _order(self, count: int) -> Indices:
+        """Where each number is once groups are neighbours, the one that becomes the smallest first."""
+        if self.size is None:
+            raise InputError(self.not_evaluable or "")
+        places = np.arange(count).reshape(-1, self.size, self.inner).transpose(0, 2, 1)
+        return (places if self.ascending else places[:, :, ::-1]).ravel()
 
-    def float_slopes(self, x: Floats) -> Floats:  # noqa: ARG002
-        raise InputError(self.not_evaluable)
+    def enclosure(self, x: Matrix[Any], backend: Backend[Any]) -> Matrix[Any]:  # noqa: ARG002 - the matrix knows it
+        order = self._order(x.shape[0])
+        return x.rows_at(order).sorted_within(self.size or 1).rows_at(np.argsort(order))
+
+    def float_values(self, x: Floats) -> Floats:
+        order = self._order(len(x))
+        made = np.empty_like(x)
+        made[order] = np.sort(x[order].reshape(-1, self.size or 1, x.shape[1]), axis=1).reshape(x.shape)
+        return made
+
+    def float_adjoint(self, x: Floats, g: Floats) -> Floats:
+        order, size = self._order(len(x)), self.size or 1
+        ranks = np.argsort(x[order].reshape(-1, size, x.shape[1]), axis=1, kind="stable")
+        made = np.empty_like(g)
+        moved = np.empty((len(ranks), size, g.shape[1]))
+        np.put_along_axis(moved, np.broadcast_to(ranks, moved.shape), g[order].reshape(moved.shape), axis=1)
+        made[order] = moved.reshape(g.shape)
+        return made
+
+    def in_format(self, form: FloatFormat, where: str) -> Activation:
+        """A program compares and copies: it is exact."""
+        return super().in_format(form, where) if self.size is None else self
+
+    def float_error(self, form: FloatFormat) -> FloatError:
+        return super().float_error(form) if self.size is None else FloatError(_ZERO, _ZERO, form.largest)
+
+    def size_upper(self, low: Floats, high: Floats) -> Floats:
+        """The k-th smallest of some numbers lies between the k-th smallest lower and the k-th smallest upper end."""
+        if self.size is None:
+            return super().size_upper(low, high)
+        ends = [self.float_values(end) for end in (low, high)]
+        return np.maximum(np.abs(ends[0]), np.abs(ends[1]))
+
+
+@dataclass(frozen=True, repr=False)
+class MaxPool(Activation):
+    """The largest number in each window, channel by channel; what is beyond the input does not count.
+
+    Two inputs differ by Δ; the maximum of a window by at most the largest |Δ| in it, so its square by at most the sum
+    of their squares; and each of those counts in as many windows as it is in: ||Δ'||² <= windows·||Δ||².
+    """
+
+    channels: int
+    window: Window
+
+    depends_on = "its window: max_pool:CHANNELSxHxW:SIZE:STRIDE:DILATION:BEFORE:OUTPUTS, pairs as 2x2"
+
+    @staticmethod
+    def named(name: str, parameters: str) -> MaxPool:
+        first, *pairs = parameters.split(":")
+        sides = [_naturals(text, name) for text in (first, *pairs)]
+        if [len(side) for side in sides] != [3, 2, 2, 2, 2, 2]:
+            raise InputError(f"the activation {shortened(name)!r} depends on {MaxPool.depends_on}")
+        (channels, *inputs), size, stride, dilation, before, outputs = sides
+        window = Window(*((pair[0], pair[1]) for pair in (inputs, outputs, size, stride, dilation, before)))
+        return MaxPool.of(channels, window)
+
+    @staticmethod
+    def of(channels: int, window: Window) -> MaxPool:
+        """Raises: InputError for a window that sees nothing, or channels that are none."""
+        if channels < 1 or (window.table < 0).all(axis=0).any():
+            raise InputError(f"a maximum over windows of {window}, of which one sees nothing at all")
+        pairs = (window.size, window.stride, window.dilation, window.before, window.outputs)
+        text = ":".join("x".join(map(str, pair)) for pair in ((channels, *window.inputs), *pairs))
+        return MaxPool(f"max_pool:{text}", channels, window)
+
+    def out_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        if prod(shape) != self.channels * prod(self.window.inputs):
+            raise InputError(f"the activation {self.name!r} of an array of the shape {shape}")
+        return (self.channels, *self.window.outputs)
+
+    @property
+    def lipschitz(self) -> Fraction:
+        """Above the root of the number of windows, by 2^-64 at the most."""
+        return sqrt_upper(Fraction(self.window.most_windows), 64)
+
+    @property
+    def is_rational(self) -> bool:
+        return True
+
+    def _seen(self) -> Indices:
+        """Of channels x outputs x places: what each window sees; in the place of what is beyond, something it sees."""
+        table = self.window.table.T
+        inside = np.argmax(table >= 0, axis=1)
+        table = np.where(table >= 0, table, table[np.arange(len(table)), inside][:, None])
+        return (np.arange(self.channels)[:, None, None] * prod(self.window.inputs) + table).astype(np.intp)
+
+    def enclosure(self, x: Matrix[Any], backend: Backend[Any]) -> Matrix[Any]:
+        """A ball around the columns is not spread with them."""
+        seen, places = self._seen(), self.window.taps
+        point, apart = x.recentred()
+        largest = point.rows_at(seen.ravel()).sorted_within(places).rows_at(np.arange(places - 1, seen.size, places))
+        return largest.blurred(apart * backend.scalar(self.lipschitz))
+
+    def float_values(self, x: Floats) -> Floats:
+        seen = self._seen()
+        found: Floats = x[seen.reshape(-1, self.window.taps)].max(axis=1)
+        return found
+
+    def float_adjoint(self, x: Floats, g: Floats) -> Floats:
+        seen = self._seen().reshape(-1, self.window.taps)
+        winners = seen[np.arange(len(seen))[:, None], np.argmax(x[seen], axis=1)]  # outputs x columns
+        made = np.zeros((len(x), g.shape[1]))
+        np.add.at(made, (np.broadcast_to(winners, g.shape), np.arange(g.shape[1])), g)
+        return made
+
+    def in_format(self, form: FloatFormat, where: str) -> Activation:  # noqa: ARG002 - it compares and copies
+        return self
+
+    def float_error(self, form: FloatFormat) -> FloatError:
+        return FloatError(_ZERO, _ZERO, form.largest)
+
+    def size_upper(self, low: Floats, high: Floats) -> Floats:
+        return np.maximum(np.abs(self.float_values(low)), np.abs(self.float_values(high)))
 
 
 # -- their names -----------------------------------------------------------------------------------------------------
@@ -415,7 +584,13 @@ ACTIVATIONS: dict[str, Activation] = {
         Sorting("min_max"),
     )
 }
-PARAMETRISED: dict[str, type[LeakyReLU | ELU | Clip]] = {"leaky_relu": LeakyReLU, "elu": ELU, "clip": Clip}
+PARAMETRISED: dict[str, type[LeakyReLU | ELU | Clip | Sorting | MaxPool]] = {
+    "leaky_relu": LeakyReLU,
+    "elu": ELU,
+    "clip": Clip,
+    "group_sort": Sorting,
+    "max_pool": MaxPool,
+}
 
 _SPELLINGS = {kind.replace("_", ""): kind for kind in (*ACTIVATIONS, *PARAMETRISED)}
 
@@ -445,6 +620,19 @@ def _parameter(text: str, name: str) -> Fraction:
             f"the activation {shortened(name)!r} has a parameter of more than {MAX_BITS} bits, which no float has"
         )
     return value
+
+
+def _natural(text: str, name: str) -> int:
+    """A number of numbers in a name."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= 9 and int(text)):
+        what = f"counts in whole numbers from 1 on, not {shortened(text)!r}"
+        raise InputError(f"the activation {shortened(name)!r} {what}")
+    return int(text)
+
+
+def _naturals(text: str, name: str) -> list[int]:
+    """Those of 2x3, say; of which 0 may be one."""
+    return [0 if part == "0" else _natural(part, name) for part in text.split("x")]
 
 
 # -- what they share -------------------------------------------------------------------------------------------------

@@ -16,9 +16,12 @@ product; how far that is from the truth is one number, carried along by the norm
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
+from itertools import accumulate
+from operator import add
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -26,7 +29,8 @@ import numpy as np
 from intervalcert.backends.protocol import Backend, Floats, Matrix
 from intervalcert.errors import InputError
 from intervalcert.model.activations import Activation
-from intervalcert.model.layers import UncertainScale
+from intervalcert.model.layers import INPUT, UncertainScale
+from intervalcert.model.linear_maps import LinearMap, Operator
 from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import dyadic_value, float_enclosure, round_up, sqrt_upper
@@ -40,6 +44,7 @@ __all__ = [
     "PointEvaluator",
     "check_evaluable",
     "is_piecewise_linear",
+    "is_rational",
     "leads_of",
 ]
 
@@ -70,6 +75,11 @@ def is_piecewise_linear(network: Network) -> bool:
     return all(layer.activation is None or layer.activation.piecewise_linear is not None for layer in network.layers)
 
 
+def is_rational(network: Network) -> bool:
+    """Whether exact rationals hold its values at rational inputs, but for uncertain scales."""
+    return all(layer.activation is None or layer.activation.is_rational for layer in network.layers)
+
+
 def leads_of(logits: Matrix[Any], winner: int, backend: Backend[Any]) -> FloatBounds:
     """Of the leads of one class over the others, in their order. logits: one column."""
     unit = np.eye(logits.shape[0], dtype=np.int64)
@@ -89,6 +99,9 @@ class _ForwardPass(ABC, Generic[_Value]):
     def __init__(self, network: Network, backend: Backend[Any]) -> None:
         check_evaluable(network)
         self.network, self.backend = network, backend
+        self._first_branch = list(accumulate((len(layer.branches) for layer in network.layers), initial=0))
+        last = {branch.source: branch.layer for branch in network.branches}
+        self._last_used = [[x for x, at in last.items() if at == index] for index in range(len(network.layers))]
         self._input_scale = self._held(network.uncertain_input_scale)
         self._columns = [
             (
@@ -109,23 +122,34 @@ class _ForwardPass(ABC, Generic[_Value]):
 
         Requires: inputs of the first layer (`Network.entered`). Guarantees: each contains the exact one.
         """
-        value = self._scaled(self._entered(inputs), self._input_scale)
+        values = {INPUT: self._scaled(self._entered(inputs), self._input_scale)}
         found: list[_Value] = []
         for index, (layer, (before, bias, after)) in enumerate(zip(self.network.layers, self._columns, strict=True)):
-            value = self._scaled(self._product(index, value), before)
-            value = self._plus(value, bias)
+            total = self._sum_of([self._product(*taken) for taken in self._taken(index, values)])
+            value = self._plus(self._scaled(total, before), bias)
             found.append(value)
             if layer.activation is not None:
-                value = self._scaled(self._activated(value, layer.activation), after)
+                values[index] = self._scaled(self._activated(value, layer.activation), after)
+            for source in self._last_used[index]:
+                del values[source]
         return found
+
+    def _taken(self, index: int, values: Mapping[int, _Value]) -> list[tuple[int, _Value]]:
+        """The branches of a layer, as places in `Network.branches`, with what each takes."""
+        first = self._first_branch[index]
+        return [(first + k, values[term.source]) for k, term in enumerate(self.network.layers[index].branches)]
 
     @abstractmethod
     def _entered(self, inputs: RationalMatrix) -> _Value:
         """The inputs themselves."""
 
     @abstractmethod
-    def _product(self, index: int, value: _Value) -> _Value:
-        """W·x, of that layer."""
+    def _product(self, branch: int, value: _Value) -> _Value:
+        """T·x, of that branch."""
+
+    @abstractmethod
+    def _sum_of(self, parts: Sequence[_Value]) -> _Value:
+        """Of one or more."""
 
     @abstractmethod
     def _plus(self, value: _Value, column: Matrix[Any] | None) -> _Value:
@@ -153,17 +177,20 @@ class Evaluator(_ForwardPass[Matrix[Any]]):
     """Enclosures on one number system, the weights converted once."""
 
     def __init__(self, network: Network, norms: Sequence[Fraction], backend: Backend[Any]) -> None:
-        """Requires: `norms` are upper bounds of the layers' operator norms."""
+        """Requires: `norms` are upper bounds of the operator norms of the network's branches."""
         super().__init__(network, backend)
-        pairs = list(zip(network.of_weights(backend.matrix), norms, strict=True))
-        within = {(id(weights), norm): weights.with_norm_bound(norm) for weights, norm in pairs}
-        self.weights = [within[id(weights), norm] for weights, norm in pairs]
+        pairs = [(branch.map, norm) for branch, norm in zip(network.branches, norms, strict=True)]
+        made = {(each.key, norm): each.on(backend, norm) for each, norm in pairs}
+        self._operators = [made[each.key, norm] for each, norm in pairs]
 
     def _entered(self, inputs: RationalMatrix) -> Matrix[Any]:
         return self.backend.matrix(inputs)
 
-    def _product(self, index: int, value: Matrix[Any]) -> Matrix[Any]:
-        return self.weights[index] @ value
+    def _product(self, branch: int, value: Matrix[Any]) -> Matrix[Any]:
+        return self._operators[branch].apply(value)
+
+    def _sum_of(self, parts: Sequence[Matrix[Any]]) -> Matrix[Any]:
+        return reduce(add, parts)
 
     def _plus(self, value: Matrix[Any], column: Matrix[Any] | None) -> Matrix[Any]:
         return self._sum(value, column)
@@ -202,13 +229,13 @@ def _widened(lower: Floats, upper: Floats, error: Fraction) -> FloatBounds:
 
 
 class PointEvaluator(_ForwardPass[Near]):
-    """A single input of a network with piecewise linear activations, followed on exact rationals that are cut."""
+    """A single input of a network with rational activations, followed on exact rationals that are cut."""
 
     def __init__(self, network: Network, norms: Sequence[Fraction], exact: Backend[Any]) -> None:
-        """Requires: as `Evaluator`; a number system whose values are points; piecewise linear activations."""
+        """Requires: as `Evaluator`; a number system whose values are points; rational activations."""
         super().__init__(network, exact)
-        cut = network.of_weights(lambda weights: self._cut(exact.matrix(weights)))
-        self._layers = [(weights, lost, norm) for (weights, lost), norm in zip(cut, norms, strict=True)]
+        cut = network.of_branches(self._cut_map)
+        self._branches = [(operator, lost, norm) for (operator, lost), norm in zip(cut, norms, strict=True)]
 
     def at(self, x: RationalMatrix) -> list[Near]:
         """`before_activations` at one input, a column."""
@@ -225,12 +252,18 @@ class PointEvaluator(_ForwardPass[Near]):
     def _entered(self, inputs: RationalMatrix) -> Near:
         return Near(self.backend.matrix(inputs), Fraction(0))
 
-    def _product(self, index: int, value: Near) -> Near:
-        """Of the cut weights W' and the cut value x'."""
-        weights, lost, norm = self._layers[index]
+    def _product(self, branch: int, value: Near) -> Near:
+        """Of the cut map T' and the cut value x'."""
+        operator, lost, norm = self._branches[branch]
         cut, moved = self._cut(value.value)
         error = _raised(value.error + moved)
-        return Near(weights @ cut, _raised(norm * error + (lost * _size(cut) if lost else 0)))
+        return Near(operator.apply(cut), _raised(norm * error + (lost * _size(cut) if lost else 0)))
+
+    def _sum_of(self, parts: Sequence[Near]) -> Near:
+        if len(parts) == 1:
+            return parts[0]
+        error = sum((part.error for part in parts), Fraction(0))
+        return Near(reduce(add, (part.value for part in parts)), _raised(error))
 
     def _plus(self, value: Near, column: Matrix[Any] | None) -> Near:
         return Near(self._sum(value.value, column), value.error)
@@ -245,6 +278,18 @@ class PointEvaluator(_ForwardPass[Near]):
 
     def _activated(self, value: Near, function: Activation) -> Near:
         return Near(function.enclosure(value.value, self.backend), _raised(function.lipschitz * value.error))
+
+    def _cut_map(self, linear: LinearMap) -> tuple[Operator, Fraction]:
+        """T' with cut numbers, and a bound of ||T - T'||."""
+        lost: list[Fraction] = []
+
+        def convert(numbers: RationalMatrix) -> Matrix[Any]:
+            cut, moved = self._cut(self.backend.matrix(numbers))
+            lost.append(moved)
+            return cut
+
+        operator = linear.on(self.backend, convert=convert)
+        return operator, _raised(linear.stretch * sum(lost, Fraction(0)))
 
     def _cut(self, matrix: Matrix[Any]) -> tuple[Matrix[Any], Fraction]:
         """With `KEPT_BITS` bits below its size, and by how much that moved it at the most, in the Frobenius norm."""
@@ -268,7 +313,7 @@ class Evaluators:
     """Those of one network, each made when it is asked for first."""
 
     def __init__(self, network: Network, norms: Sequence[Fraction]) -> None:
-        """Requires: `norms` are upper bounds of the layers' operator norms."""
+        """Requires: `norms` are upper bounds of the operator norms of the network's branches."""
         self._network, self._norms = network, tuple(norms)
         self._on: dict[Backend[Any], Evaluator] = {}
         self._of_points: dict[Backend[Any], PointEvaluator] = {}

@@ -1,6 +1,7 @@
-"""A frozen description of a model: normalised inputs, affine layers, activations between them. No files.
+"""A frozen description of a model: normalised inputs, a graph of layers (`layers`), activations. No files.
 
-Layer l computes activation(W·x + b), the last one W·x + b alone: its outputs are the logits. W is outputs x inputs.
+A layer computes activation(Σ T·x + b) of outputs of layers before it, or of the input; the last one has no activation:
+its outputs are the logits. In a chain each layer takes what the one before it gives, and nothing else.
 An input of several dimensions is one long vector, its last index running fastest: flattening and reshaping are nothing.
 
 Distances are measured in one of two spaces. In the space of the model's ``input`` (the default) a normalisation of the
@@ -13,7 +14,7 @@ A model with a single output is one of two here: see `Single`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -23,15 +24,16 @@ from typing import Literal, TypeVar
 import numpy.typing as npt
 
 from intervalcert.errors import InputError, UsageError, error_context, shortened
-from intervalcert.model.activations import activation
+from intervalcert.model.activations import IDENTITY, activation
 from intervalcert.model.arrays import exact_bias, exact_matrix
-from intervalcert.model.layers import Layer, UncertainScale
+from intervalcert.model.layers import INPUT, Layer, Term, UncertainScale
+from intervalcert.model.linear_maps import Dense, LinearMap, identity, shape_text
 from intervalcert.model.normalisation import Normalisation
 from intervalcert.model.single import Single, _beside, _without_first, read_single
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.parsing import as_fraction, as_row, is_listed
 
-__all__ = ["EPS_SPACES", "IN_MEMORY", "EpsSpace", "Network", "Source", "check_eps_space"]
+__all__ = ["EPS_SPACES", "IN_MEMORY", "Branch", "EpsSpace", "Network", "Source", "check_eps_space"]
 
 
 T = TypeVar("T")
@@ -72,18 +74,28 @@ def check_eps_space(name: str) -> EpsSpace:
 
 
 @dataclass(frozen=True)
+class Branch:
+    """One of the linear maps of a network, over the reals: what layer `layer` makes of `source` (`Layer.branches`)."""
+
+    layer: int
+    source: int
+    map: LinearMap
+
+
+@dataclass(frozen=True)
 class Network:
-    """A non-empty chain of layers that fit each other.
+    """A non-empty graph of layers that fit each other, each after those that it takes; the last gives the logits.
 
     normalisation: what the model does to its inputs first. eps_space: where distances are measured; in the space of the
-    ``input`` the normalisation is in layers[0] already, in the ``normalised`` one `entered` carries it out. Either way
+    ``input`` the normalisation is in the layers already, in the ``normalised`` one `entered` carries it out. Either way
     `uncertain_input_scale` comes between them, if the factors of the normalisation are not known exactly.
     shape: of an input, if the model says it. folded: what the model does besides and is in the layers here, for people.
     The numbers of such layers are not those of the file, and a program in floats computes something else.
     single: how the output of a model with a single one is read; None if there is one for each class.
 
-    Invariants, checked on construction: the columns of each layer are the rows of the one before; biases have one entry
-    per row; every layer but the last has an activation, the last has none and no uncertain scale; at least two outputs;
+    Invariants, checked on construction: each map takes as many numbers as its source gives; each layer but the last is
+    taken by another; biases have one entry per number; every layer but the last has an activation, the last has none
+    and no uncertain scale, and its maps can be held as matrices; at least two outputs;
     distances are measured in a normalised space only if there is a normalisation; with `single` there are two outputs,
     the first of them the constant that it says.
     """
@@ -101,22 +113,13 @@ class Network:
             raise InputError("the model has no layers")
         if len(self.layers) > MAX_LAYERS:
             raise InputError(f"the model has {len(self.layers)} layers; at most {MAX_LAYERS} are bounded")
+        sizes = {INPUT: self.layers[0].terms[0].map.shape[1]}
         for index, layer in enumerate(self.layers):
-            rows, columns = layer.weights.shape
-            if index and columns != self.layers[index - 1].weights.shape[0]:
-                raise InputError(
-                    f"layer {index} takes {columns} inputs, but layer {index - 1} gives "
-                    f"{self.layers[index - 1].weights.shape[0]} outputs (weights are outputs x inputs; the text format "
-                    "is written inputs x outputs)"
-                )
-            for bias in layer.columns:
-                if bias.shape != (rows, 1):
-                    raise InputError(f"layer {index} has {rows} outputs, but {bias.shape[0]} biases")
-            if (layer.activation is None) != (index == len(self.layers) - 1):
-                raise InputError(f"layer {index}: every layer but the last has an activation, the last has none")
-            for uncertain in filter(None, (layer.before, layer.after)):
-                if layer.activation is None or not 0 < uncertain.least < 1:
-                    raise InputError(f"layer {index}: unknown factors are between 0 and 1, and the last layer has none")
+            self._check_layer(index, layer, sizes)
+            sizes[index] = prod(layer.out_shape)
+        unused = set(range(len(self.layers) - 1)) - {term.source for layer in self.layers for term in layer.terms}
+        if unused:
+            raise InputError(f"layer {min(unused)} is taken by no other layer")
         if self.normalisation is None and self.eps_space != "input":
             raise InputError("the model does not normalise its inputs: distances are those of its inputs (eps space)")
         if self.normalisation is not None and self.normalisation.inputs != self.inputs:
@@ -130,26 +133,87 @@ class Network:
         if self.single is not None and not self._is_single(self.single):
             raise InputError("of a model with a single output the first of two must be the threshold, a constant")
 
+    def _check_layer(self, index: int, layer: Layer, sizes: dict[int, int]) -> None:
+        """sizes: of the input and of what the layers before it give."""
+        for term in layer.terms:
+            if term.source not in sizes:
+                raise InputError(f"layer {index} takes what layer {term.source} gives, which does not come before it")
+            columns, given = term.map.shape[1], sizes[term.source]
+            if columns != given:
+                source = "the input has" if term.source == INPUT else f"layer {term.source} gives"
+                what = "outputs" if term.source != INPUT else "numbers"
+                raise InputError(
+                    f"layer {index} takes {columns} inputs, but {source} {given} {what} (weights are outputs x inputs; "
+                    "the text format is written inputs x outputs)"
+                )
+        rows = layer.shape[0]
+        for bias in (layer.bias, None if layer.before is None else layer.before.offset):
+            if bias is not None and bias.shape != (rows, 1):
+                raise InputError(f"layer {index} has {rows} outputs, but {bias.shape[0]} biases")
+        after = None if layer.after is None else layer.after.offset
+        if after is not None and after.shape != (prod(layer.out_shape), 1):
+            count = prod(layer.out_shape)
+            raise InputError(f"layer {index} gives {count} numbers, but has {after.shape[0]} biases after that")
+        if (layer.activation is None) != (index == len(self.layers) - 1):
+            raise InputError(f"layer {index}: every layer but the last has an activation, the last has none")
+        if layer.activation is None and not all(term.map.is_small for term in layer.terms):
+            raise InputError(f"layer {index} gives the logits, and is too large to be held as a matrix")
+        for uncertain in filter(None, (layer.before, layer.after)):
+            if layer.activation is None or not 0 < uncertain.least < 1:
+                raise InputError(f"layer {index}: unknown factors are between 0 and 1, and the last layer has none")
+
     def _is_single(self, single: Single) -> bool:
         last = self.layers[-1]
         constant = Fraction(0) if last.bias is None else last.bias[0, 0]
+        if self.outputs != 2 or not last.is_dense or constant != single.constant:
+            return False
         floats = last.weights.as_floats()
-        first = (last.weights.numerators if floats is None else floats)[0]
-        return self.outputs == 2 and not first.any() and constant == single.constant
+        return not (last.weights.numerators if floats is None else floats)[0].any()
 
     def __repr__(self) -> str:
-        widths = [str(layer.weights.shape[0]) for layer in self.model_layers]
+        widths = [shape_text(layer.out_shape) for layer in self.model_layers]
         shown = widths if len(widths) <= 12 else [*widths[:5], "…", *widths[-5:]]
         names = ", ".join(shortened(source.name, 60) for source in self.sources[:2])
-        return f"<Network {'-'.join([str(self.inputs), *shown])} from {names}, eps in the {self.eps_space} space>"
+        inputs = str(self.inputs) if self.is_dense or self.shape is None else shape_text(self.shape)
+        graph = "" if self.is_chain else ", with branches,"
+        return f"<Network {'-'.join([inputs, *shown])}{graph} from {names}, eps in the {self.eps_space} space>"
 
     @property
     def inputs(self) -> int:
-        return self.layers[0].weights.shape[1]
+        return self.layers[0].terms[0].map.shape[1]
 
     @property
     def outputs(self) -> int:
-        return self.layers[-1].weights.shape[0]
+        return self.layers[-1].shape[0]
+
+    @cached_property
+    def is_chain(self) -> bool:
+        """Whether each layer takes what the one before gives, and nothing else."""
+        return all([term.source for term in layer.branches] == [i - 1] for i, layer in enumerate(self.layers))
+
+    @cached_property
+    def is_dense(self) -> bool:
+        """Whether it is a chain of matrices."""
+        return self.is_chain and all(layer.is_dense for layer in self.layers)
+
+    @cached_property
+    def branches(self) -> tuple[Branch, ...]:
+        """All linear maps, layer by layer; of a chain one for each layer."""
+        return tuple(
+            Branch(index, term.source, term.map) for index, layer in enumerate(self.layers) for term in layer.branches
+        )
+
+    def by_layer(self, of_branches: Sequence[T]) -> list[tuple[T, ...]]:
+        """What there is one of for each branch, put together layer by layer."""
+        found: list[list[T]] = [[] for _ in self.layers]
+        for branch, each in zip(self.branches, of_branches, strict=True):
+            found[branch.layer].append(each)
+        return [tuple(each) for each in found]
+
+    @cached_property
+    def head(self) -> tuple[RationalMatrix, ...]:
+        """The matrices of the last layer, one for each of its branches."""
+        return tuple(term.map.dense() for term in self.layers[-1].branches)
 
     @property
     def model_layers(self) -> tuple[Layer, ...]:
@@ -158,12 +222,12 @@ class Network:
             return self.layers
         *before, last = self.layers
         bias = None if last.bias is None else _without_first(last.bias)
-        return (*before, replace(last, weights=_without_first(last.weights), bias=bias))
+        return (*before, last.with_weights(_without_first(last.weights), bias))
 
-    def of_weights(self, make: Callable[[RationalMatrix], T]) -> list[T]:
-        """What is made of the weights of each layer; of a matrix that several of them share it is made once."""
-        made = {key: make(weights) for key, weights in {id(x.weights): x.weights for x in self.layers}.items()}
-        return [made[id(layer.weights)] for layer in self.layers]
+    def of_branches(self, make: Callable[[LinearMap], T]) -> list[T]:
+        """What is made of the map of each branch; of one that several of them share it is made once."""
+        made = {key: make(linear) for key, linear in {x.map.key: x.map for x in self.branches}.items()}
+        return [made[branch.map.key] for branch in self.branches]
 
     @property
     def activations(self) -> tuple[str | None, ...]:
@@ -218,9 +282,12 @@ class Network:
             )
         if space == "normalised":
             raise InputError("the normalisation is in the first layer already: load the model in the normalised space")
-        layers = (self.layers[0].behind(self.normalisation), *self.layers[1:])
+        layers = [layer.behind(self.normalisation) for layer in self.layers]
+        behind = [layer for layer in layers if layer is not None]
+        if len(behind) < len(layers):
+            behind = list(_after_scaling(self.layers, self.normalisation))
         folded = dict.fromkeys((*self.folded, "the normalisation of its inputs"))
-        return replace(self, layers=layers, eps_space="input", folded=tuple(folded))
+        return replace(self, layers=tuple(behind), eps_space="input", folded=tuple(folded))
 
     def after(self, mean: object, std: object) -> Network:
         """The model with a normalisation before it, in whose space distances are then measured.
@@ -287,17 +354,30 @@ class Network:
         sources: Sequence[Source] = (),
     ) -> Network:
         """A chain with the same activation between all layers, or a list. Without sources its content identifies it."""
-        if biases is not None and len(biases) != len(weights):
-            raise InputError(f"{len(weights)} layers, but {len(biases)} bias vectors: there must be one per layer")
-        last = max(len(weights) - 1, 0)
+        maps = {id(w): Dense(w) for w in weights}
+        terms = [(Term(i - 1, maps[id(w)]),) for i, w in enumerate(weights)]
+        return Network.of_terms(terms, biases, between=between, sources=sources)
+
+    @staticmethod
+    def of_terms(
+        terms: Sequence[tuple[Term, ...]],
+        biases: Sequence[RationalMatrix | None] | None = None,
+        *,
+        between: str | Sequence[str] = "relu",
+        sources: Sequence[Source] = (),
+    ) -> Network:
+        """A graph: the terms of each layer. The rest is as in `of`; of a list, one activation for each but the last."""
+        if biases is not None and len(biases) != len(terms):
+            raise InputError(f"{len(terms)} layers, but {len(biases)} bias vectors: there must be one per layer")
+        last = max(len(terms) - 1, 0)
         listed = isinstance(between, list | tuple)
         functions = [activation(x) for x in between] if listed else [activation(str(between))] * last
         if len(functions) != last:
             raise InputError(f"{last + 1} layers, but {len(functions)} activations: there must be one between any two")
         layers, single = read_single(
             tuple(
-                Layer(w, biases[i] if biases is not None else None, functions[i] if i < last else None)
-                for i, w in enumerate(weights)
+                Layer(each, biases[i] if biases is not None else None, functions[i] if i < last else None)
+                for i, each in enumerate(terms)
             )
         )
         return Network(layers, tuple(sources) or (Source(IN_MEMORY, _content(layers)),), single=single)
@@ -334,6 +414,17 @@ class Network:
         return made.after(mean, std).measured_in(check_eps_space(eps_space))
 
 
+def _after_scaling(layers: Sequence[Layer], normalisation: Normalisation) -> Iterator[Layer]:
+    """The layers, with one before them that carries the normalisation out (of C·(x - mean), if C is not known)."""
+    shape = next(term.map.in_shape for layer in layers for term in layer.terms if term.source == INPUT)
+    first = Layer((Term(INPUT, identity(shape)),), None, IDENTITY).behind(normalisation)
+    if first is None:
+        raise ValueError("an index map takes any factors up")
+    yield first
+    for layer in layers:
+        yield replace(layer, terms=tuple(replace(term, source=term.source + 1) for term in layer.terms))
+
+
 def _content(
     layers: Sequence[Layer], input_scale: UncertainScale | None = None, normalisation: Normalisation | None = None
 ) -> str:
@@ -362,8 +453,14 @@ def _content(
         add("mean", normalisation.mean)
         add("factor", normalisation.factor)
     add_uncertain("entrance", input_scale)
-    for layer in layers:
-        add("weights", layer.weights)
+    for index, layer in enumerate(layers):
+        for term in layer.terms:
+            words, numbers = term.map.identity_parts
+            if not layer.is_dense or term.source != index - 1:  # not as in a chain of matrices
+                digest.update(f"{len(layer.terms)} terms, from {term.source}:".encode())
+            digest.update(b"" if numbers else words.encode())
+            for table in numbers:
+                add(words, table)
         add("bias", layer.bias)
         add_uncertain("before", layer.before)
         add_uncertain("after", layer.after)

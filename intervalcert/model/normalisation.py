@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import lcm, prod
+from math import lcm
 
 from intervalcert.errors import InputError
+from intervalcert.model.linear_maps import LinearMap
 from intervalcert.numbers.matrices import MAX_MATRIX_BITS, RationalMatrix
 from intervalcert.numbers.rounding import dyadic_value
 
@@ -119,13 +120,12 @@ class Normalisation:
         moved = inputs.numerators * mean.denominator - mean.numerators * inputs.denominator
         return RationalMatrix(moved * factor.numerators, inputs.denominator * mean.denominator * factor.denominator)
 
-    def into(self, weights: RationalMatrix) -> RationalMatrix:
-        """V with W·factor·x = V·x for all x."""
+    def into(self, linear: LinearMap) -> LinearMap | None:
+        """V with T·factor·x = V·x for all x; None if there is none of the kind of T."""
         longest = max(map(int.bit_length, self.factor.numerators.ravel().tolist()))
-        if longest * prod(weights.shape) > MAX_MATRIX_BITS:
+        if longest * linear.parameters > MAX_MATRIX_BITS:
             raise InputError(
                 "the factors 1/std of the inputs are so long, as exact numbers, that the first layer does not fit into "
                 "memory with them: measure eps in the normalised space"
             )
-        numerators = weights.numerators * self.factor.numerators.T
-        return RationalMatrix(numerators, weights.denominator * self.factor.denominator)
+        return linear.scaled(self.factor)

@@ -63,10 +63,10 @@ class Single:
 
 def read_single(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], Single | None]:
     """Layers with a single output as those of two, the threshold 0 and it; others as they are."""
-    biases = layers[-1].bias if layers else None
-    if not layers or layers[-1].weights.shape[0] != 1 or (biases is not None and biases.shape != (1, 1)):
+    last = layers[-1] if layers else None
+    if last is None or last.shape[0] != 1 or (last.bias is not None and last.bias.shape != (1, 1)):
         return layers, None
-    return (*layers[:-1], _beside(Fraction(0), layers[-1])), Single()
+    return (*layers[:-1], _beside(Fraction(0), last)), Single()
 
 
 def _beside(constant: Fraction, layer: Layer) -> Layer:
@@ -75,7 +75,11 @@ def _beside(constant: Fraction, layer: Layer) -> Layer:
     if bias is not None or constant:
         own = Fraction(0) if bias is None else bias[0, 0]
         bias = RationalMatrix.from_fractions([[constant], [own]])
-    return replace(layer, weights=_arranged(layer.weights, lambda x: np.vstack([np.zeros_like(x), x])), bias=bias)
+    branches = layer.branches
+    if len(branches) > 1:
+        raise InputError("a single output that is a sum of several branches is not read: put a layer of 1 after it")
+    weights = _arranged(branches[0].map.dense(), lambda x: np.vstack([np.zeros_like(x), x]))
+    return replace(layer, terms=branches).with_weights(weights, bias)
 
 
 def _without_first(rows: RationalMatrix) -> RationalMatrix:

@@ -127,6 +127,18 @@ class RationalMatrix:
             return RationalMatrix.from_floats(self._floats[0].T, self._floats[1])
         return RationalMatrix(self.numerators.T, self.denominator)
 
+    def rows(self, part: slice) -> RationalMatrix:
+        """Some rows. Floats stay floats. Raises: ValueError if there is none among them."""
+        if not range(self.shape[0])[part]:
+            raise ValueError(f"no rows of a matrix of {self.shape[0]} in {part}")
+        if self._floats is not None:
+            return RationalMatrix.from_floats(self._floats[0][part], self._floats[1])
+        return RationalMatrix(self.numerators[part], self.denominator)
+
+    def absolute(self) -> RationalMatrix:
+        """With the absolute values of all entries."""
+        return RationalMatrix(abs(self.numerators), self.denominator)
+
     def near_floats(self) -> NearFloats:
         """The nearest floats, on a scale on which they neither overflow nor all vanish. Computed once."""
         if self._near is None:

@@ -3,8 +3,8 @@
 What is assumed is what `float_environment` tests: IEEE-754 binary64, rounded to nearest, with gradual underflow. With
 u = 2^-53 and η = 2^-1074 there are two ways to an upper bound:
 
-* step by step (`add_up`, `mul_up`, `sqrt_up`, `ldexp_up`): the nearest float is at most half a step below the true
-  value, so the next one is not below it. Zeros are exact, and stay zero;
+* step by step (`add_up`, `mul_up`, `sqrt_up`, `ldexp_up`, `hypot_up`): the nearest float is at most half a step below
+  the true value, so the next one is not below it. Zeros are exact, and stay zero;
 * all at once (`enlarged`, `norms_up`): a formula of k operations is evaluated as it stands, in arrays, and the result
   enlarged by more than all of its roundings: 1/(1 - γ_k) <= 1 + 4·k·u for γ_k = k·u/(1 - k·u) and k <= 2^51 (Higham,
   Accuracy and Stability of Numerical Algorithms, 2nd ed., 3.1).
@@ -34,6 +34,7 @@ __all__ = [
     "enlarged",
     "float_up",
     "gamma_up",
+    "hypot_up",
     "ldexp_up",
     "mul_up",
     "norms_up",
@@ -93,6 +94,17 @@ def ldexp_up(x: float, shift: int) -> float:
     except OverflowError:
         return math.inf
     return moved if shift >= 0 or not x else math.nextafter(moved, math.inf)  # upwards it is exact
+
+
+def hypot_up(*terms: float) -> float:
+    """An upper bound of the root of the sum of the squares; one term alone is its own. Requires: none is negative."""
+    some = [x for x in terms if x]
+    largest = max(some, default=0.0)
+    if len(some) < 2 or largest == math.inf:
+        return largest
+    shift = math.frexp(largest)[1]  # the largest is brought below 1: no square overflows, and none that counts vanishes
+    squares = [mul_up(x, x) for x in (ldexp_up(x, -shift) for x in some)]
+    return ldexp_up(sqrt_up(add_up(*squares)), shift)
 
 
 def gamma_up(k: int) -> float:

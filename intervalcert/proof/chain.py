@@ -23,6 +23,7 @@ change by at most sqrt(σ_l) per unit of the input's distance.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Generic
@@ -32,6 +33,7 @@ import numpy as np
 from intervalcert.backends.escalation import SHARP_BITS
 from intervalcert.backends.protocol import Backend, Floats, Matrix, S, Vector, is_wider
 from intervalcert.errors import UndecidedError
+from intervalcert.model.activations import MaxPool, Sorting
 from intervalcert.model.layers import Layer
 from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
@@ -39,9 +41,19 @@ from intervalcert.numbers.rounding import dyadic_value
 from intervalcert.proof.cholesky import Factor, eigenvalue_upper
 from intervalcert.proof.data import Witness
 from intervalcert.proof.ellipsoids import LoewnerMajorant, Sector, Step, check_majorant, check_step, point
-from intervalcert.proof.layer_norms import MOST_APART
+from intervalcert.proof.blocks import MOST_APART
+from intervalcert.proof.graph_chain import GraphChain, graph_squares
+from intervalcert.proof.graphs import Passage
 
-__all__ = ["ChainClaim", "ChainLink", "ChainWitness", "check_chain", "distances_squared", "slopes_over_constant"]
+__all__ = [
+    "ChainClaim",
+    "ChainLink",
+    "ChainWitness",
+    "check_chain",
+    "distances_squared",
+    "has_ellipsoids",
+    "slopes_over_constant",
+]
 
 
 _MOST_APART = 500
@@ -88,13 +100,40 @@ def slopes_over_constant(layer: Layer) -> tuple[Fraction, Fraction] | None:
     return low, high
 
 
-def check_chain(network: Network, witness: ChainWitness, backend: Backend[Any]) -> ChainClaim[Any]:
+def has_ellipsoids(network: Network) -> bool:
+    """Whether it is a chain of matrices, with activations of which sectors are known or only the constant is.
+
+    Of others, such as sorting in groups that are known, more is known: they go the way of `graph_chain`.
+    """
+    functions = [layer.activation for layer in network.layers if layer.activation is not None]
+    return network.is_dense and not any(
+        isinstance(function, MaxPool) or (isinstance(function, Sorting) and function.size is not None)
+        for function in functions
+    )
+
+
+def check_chain(
+    network: Network, witness: ChainWitness | GraphChain, backend: Backend[Any]
+) -> ChainClaim[Any]:
     """Guarantees: each number encloses that of the exact run with the same witness, which is a bound as above.
 
+    Of a graph of layers, by `graph_chain`, without sigmas.
     Raises: InconclusiveError unless the witness is proved on this number system.
     """
-    if len(witness) != len(network.layers) - 1:
-        raise UndecidedError("a chain of another number of layers")
+    if has_ellipsoids(network):
+        return _check_ellipsoids(network, [link for link in witness if isinstance(link, ChainLink)], backend)
+    links = tuple(link for link in witness if not isinstance(link, ChainLink))
+    found = graph_squares(Passage(network, backend), network, links, backend)
+    if found is None:  # the logits are the same for all inputs
+        zeros = RationalMatrix.filled((network.outputs, 1), Fraction(0))
+        return ChainClaim(distances_squared(zeros, None, backend), ())
+    return ChainClaim(distances_squared(*found, backend), ())
+
+
+def _check_ellipsoids(network: Network, witness: Sequence[ChainLink], backend: Backend[Any]) -> ChainClaim[Any]:
+    """Of a chain of matrices."""
+    if len(witness) != len(network.layers) - 1 or not network.is_dense:
+        raise UndecidedError("a chain of another number of layers, or of a network that is none of matrices")
     gain = Fraction(1)
     sigmas: list[Any] = []
     before: Matrix[Any] | None = None

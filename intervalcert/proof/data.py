@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Witness", "arrays_of", "size_of"]
+__all__ = ["Witness", "arrays_of", "is_plain", "size_of"]
 
 
 class Witness:
@@ -48,6 +48,15 @@ def arrays_of(witness: Any) -> Iterator[npt.NDArray[Any]]:
     elif isinstance(witness, Witness):
         for each in fields(witness):  # type: ignore[arg-type]
             yield from arrays_of(getattr(witness, each.name))
+
+
+def is_plain(witness: Any) -> bool:
+    """Whether all of it is there, as numbers and arrays: nothing that is made when it is asked for."""
+    if isinstance(witness, tuple):
+        return all(map(is_plain, witness))
+    if isinstance(witness, Witness):
+        return all(is_plain(getattr(witness, each.name)) for each in fields(witness))  # type: ignore[arg-type]
+    return witness is None or isinstance(witness, np.ndarray | int | float | str)
 
 
 def size_of(witness: Any) -> int:

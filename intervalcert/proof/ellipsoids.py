@@ -58,7 +58,19 @@ from intervalcert.numbers.matrices import IntegerArray, RationalMatrix, exact_in
 from intervalcert.proof.data import Witness
 from intervalcert.proof.norms import frobenius_upper
 
-__all__ = ["LoewnerMajorant", "Sector", "Step", "check_majorant", "check_step", "point"]
+__all__ = [
+    "LoewnerMajorant",
+    "Sector",
+    "Step",
+    "are_finite",
+    "check_majorant",
+    "check_step",
+    "covers",
+    "is_below",
+    "is_raised",
+    "multiple",
+    "point",
+]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -103,10 +115,10 @@ class LoewnerMajorant(Witness):
 
 def check_majorant(s: Matrix[Any], guess: LoewnerMajorant, backend: Backend[Any]) -> Matrix[Any]:
     """Proves that S <= S', which is returned. Raises: UndecidedError unless it is proved."""
-    if not guess.near.shape == guess.above.shape == s.shape or not _are_finite(guess.near, guess.above, guess.lift):
+    if not guess.near.shape == guess.above.shape == s.shape or not are_finite(guess.near, guess.above, guess.lift):
         raise UndecidedError("a chain's matrix is of another shape, or no matrix of numbers")
-    raised = _is_raised(guess.near, guess.above, exact_integers(np.full(len(guess.near), guess.lift)))
-    if not (raised and _is_below(point(guess.near, backend) - s, guess.lift, backend)):
+    raised = is_raised(guess.near, guess.above, exact_integers(np.full(len(guess.near), guess.lift)))
+    if not (raised and is_below(point(guess.near, backend) - s, guess.lift, backend)):
         raise UndecidedError("a chain's matrix is not proved to be large enough")
     return point(guess.above, backend)
 
@@ -119,7 +131,7 @@ def check_step(step: Step, s: Matrix[Any], backend: Backend[Any]) -> None:
     _check_shapes(step, s)
     (w, unit), (slack, other) = exact_integers(step.w), exact_integers(np.full(step.side, step.slack))
     by = w * w * other + slack * unit**2, unit**2 * other  # w² + s
-    if not (_covers(step.v, step.w, step.sector.spread) and _is_raised(step.core, step.after, by)):
+    if not (covers(step.v, step.w, step.sector.spread) and is_raised(step.core, step.after, by)):
         raise UndecidedError("a chain's numbers do not cover a sector")
     bending, middle = step.bending, step.sector.middle
     b = s
@@ -128,11 +140,11 @@ def check_step(step: Step, s: Matrix[Any], backend: Backend[Any]) -> None:
         g, v = point(step.g, backend), step.v[bending]
         h = _part(s, every, bending) @ g.diag_scaled(v, ones)
         product = g.transposed() @ (g - _part(h, bending, some).diag_scaled(v, ones))
-        if not _is_below(_multiple(1 + Fraction(step.e), len(bending), backend) - product, step.e, backend):
+        if not is_below(multiple(1 + Fraction(step.e), len(bending), backend) - product, step.e, backend):
             raise UndecidedError("a chain's matrix is not proved to be positive definite")
         b = s + h @ h.transposed()
     q = b.diag_scaled(middle, middle)
-    if not _is_below(point(step.core, backend) - q, step.slack, backend):
+    if not is_below(point(step.core, backend) - q, step.slack, backend):
         raise UndecidedError("a chain's matrix is not proved to be large enough")
 
 
@@ -145,11 +157,11 @@ def _check_shapes(step: Step, s: Matrix[Any]) -> None:
     fits = s.shape == step.core.shape == step.after.shape == (side, side) and step.g.shape == (bending, bending)
     if not fits or any(x.shape != (side,) for x in vectors):
         raise UndecidedError("a chain's matrices are not of the same neurons")
-    if not _are_finite(step.core, step.after, step.g, step.e, step.slack, *vectors):
+    if not are_finite(step.core, step.after, step.g, step.e, step.slack, *vectors):
         raise UndecidedError("a chain's numbers are not finite")
 
 
-def _are_finite(*numbers: Floats | float) -> bool:
+def are_finite(*numbers: Floats | float) -> bool:
     return all(bool(np.isfinite(x).all()) for x in numbers)
 
 
@@ -162,23 +174,23 @@ def point(values: Floats, backend: Backend[Any]) -> Matrix[Any]:
     return backend.matrix(RationalMatrix.from_floats(values))
 
 
-def _multiple(number: float | Fraction, side: int, backend: Backend[Any]) -> Matrix[Any]:
+def multiple(number: float | Fraction, side: int, backend: Backend[Any]) -> Matrix[Any]:
     return point(np.eye(side), backend).scalar_mul(backend.scalar(Fraction(number)))
 
 
-def _is_below(matrix: Matrix[Any], most: float, backend: Backend[Any]) -> bool:
+def is_below(matrix: Matrix[Any], most: float, backend: Backend[Any]) -> bool:
     """Whether the Frobenius norm is proved to be less."""
     proved: bool = frobenius_upper(matrix, backend).less(backend.scalar(Fraction(most))).certainly()
     return proved
 
 
-def _covers(v: Floats, w: Floats, spread: Floats) -> bool:
+def covers(v: Floats, w: Floats, spread: Floats) -> bool:
     """Whether 0 <= ρ <= v·w and v, w >= 0 in each component: with integers, so that no float operation is trusted."""
     (a, d), (b, e), (c, f) = map(exact_integers, (v, w, spread))
     return bool((a * b * f >= c * (d * e)).all() and (v >= 0).all() and (w >= 0).all() and (spread >= 0).all())
 
 
-def _is_raised(x: Floats, above: Floats, by: tuple[IntegerArray, int]) -> bool:
+def is_raised(x: Floats, above: Floats, by: tuple[IntegerArray, int]) -> bool:
     """Whether both are symmetric, equal off the diagonal, and on it the second is larger by so much; exactly.
 
     by: integers over a denominator.

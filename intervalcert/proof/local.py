@@ -35,7 +35,7 @@ from intervalcert.proof.data import Witness
 from intervalcert.proof.ellipsoids import LoewnerMajorant, Sector, Step, check_majorant, check_step, point
 from intervalcert.proof.sectors import holds_sector, is_within_reach
 
-__all__ = ["LocalChecker", "LocalClaim", "LocalLink", "LocalWitness", "bent_layers"]
+__all__ = ["LocalChecker", "LocalClaim", "LocalLink", "LocalWitness", "bent_layers", "remaining_leads"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,7 +87,8 @@ class LocalChecker:
         """Requires: piecewise linear activations."""
         self._network, self._backend = network, backend
         self._functions = bent_layers(network)
-        self._weights = network.of_weights(backend.matrix)
+        made = {id(layer.weights): backend.matrix(layer.weights) for layer in network.layers}
+        self._weights = [made[id(layer.weights)] for layer in network.layers]
         first = self._weights[0]
         self._first = first @ first.transposed()
         self._slopes: dict[int, Matrix[Any]] = {}
@@ -113,7 +114,7 @@ class LocalChecker:
             self._prove(links, inner, eps, known)
             known = [link.reach for link in links]
         p, kept, exponent = self._prove(witness.chains[-1], inner, eps, known)
-        left = self._remaining(leads, margin_deductions)
+        left = remaining_leads(leads, margin_deductions, self._network.outputs)
         if p is None:
             proved = all(lead > 0 for lead in left)
         else:
@@ -128,15 +129,6 @@ class LocalChecker:
         if not proved:
             raise UndecidedError("a lead is not proved to last")
         return LocalClaim(witness.winner, eps, self._backend.name)
-
-    def _remaining(self, leads: Floats, margin_deductions: Floats | None) -> list[Fraction]:
-        """The leads less what is to be taken off them, exactly."""
-        taken_off = np.zeros(leads.shape) if margin_deductions is None else margin_deductions
-        if not (np.isfinite(taken_off).all() and (taken_off >= 0).all() and np.isfinite(leads).all()):
-            raise UndecidedError("leads, or what is taken off them, are not finite")
-        if not leads.shape == taken_off.shape == (self._network.outputs - 1,):
-            raise UndecidedError("leads of another number of classes")
-        return [Fraction(lead) - Fraction(off) for lead, off in zip(leads.tolist(), taken_off.tolist(), strict=True)]
 
     def _against(self, winner: int) -> Matrix[Any]:
         """The rows of the last weights: that of the winner less each other one."""
@@ -193,6 +185,16 @@ class LocalChecker:
         if len(links) != len(self._functions) or before is None:
             raise UndecidedError("a chain that ends too early")
         return before, kept, total
+
+
+def remaining_leads(leads: Floats, margin_deductions: Floats | None, outputs: int) -> list[Fraction]:
+    """The leads over all classes but one less what is to be taken off them, exactly."""
+    taken_off = np.zeros(leads.shape) if margin_deductions is None else margin_deductions
+    if not (np.isfinite(taken_off).all() and (taken_off >= 0).all() and np.isfinite(leads).all()):
+        raise UndecidedError("leads, or what is taken off them, are not finite")
+    if not leads.shape == taken_off.shape == (outputs - 1,):
+        raise UndecidedError("leads of another number of classes")
+    return [Fraction(lead) - Fraction(off) for lead, off in zip(leads.tolist(), taken_off.tolist(), strict=True)]
 
 
 def _check_link(link: LocalLink, rows: int) -> None:

@@ -18,7 +18,8 @@ from intervalcert.bounds.margin_bounds import Margins
 from intervalcert.bounds.results import MOST_READ, Bounds
 from intervalcert.execution.streaming import Summary
 from intervalcert.model.activations import activation
-from intervalcert.model.layers import Layer
+from intervalcert.model.layers import INPUT, Layer
+from intervalcert.model.linear_maps import shape_text
 from intervalcert.model.network import EpsSpace, Network
 from intervalcert.model.single import Single
 from intervalcert.numbers.parsing import MAX_BINARY_EXPONENT, parse_rational
@@ -75,26 +76,30 @@ def excess_text(upper: Fraction, lower: Fraction) -> str:
 def bounds_tables(bounds: Bounds) -> Group:
     """Layers, margins, and whatever a reader must know about how they were found."""
     layers = Table(title="Operator norm of each layer", title_justify="left")
-    titles = ["layer", "shape", "activation", "lower", "upper", "tightness", "method", "computed by"]
+    kinds = any(layer.what != "dense" for layer in bounds.layers)
+    titles = ["layer", *(["map"] if kinds else []), "shape", "activation"]
+    titles += ["lower", "upper", "tightness", "method", "computed by"]
     titles += ["input to here"] if bounds.margins.sigmas else []
     for name in titles:
-        is_text = name in {"activation", "method", "computed by"}
+        is_text = name in {"map", "activation", "method", "computed by"}
         layers.add_column(name, justify="left" if is_text else "right", no_wrap=True)
     rows = [layer.shape[0] for layer in bounds.layers]
     rows[-1] -= bounds.single is not None  # the threshold is no output of the model
-    for index, (layer, between) in enumerate(zip(bounds.layers, bounds.activations, strict=True)):
+    for index, layer in enumerate(bounds.layers):
+        sigmas = bounds.margins.sigmas[layer.layer : layer.layer + 1]
         layers.add_row(
-            str(index),
+            str(layer.layer) if layer.source == layer.layer - 1 else f"{layer.layer}, of {_source_text(layer.source)}",
+            *([layer.what] if kinds else []),
             f"{rows[index]} x {layer.shape[1]}",
-            _activation_text(between, bounds.single),
+            _activation_text(bounds.activations[layer.layer], bounds.single),
             decimal_lower(layer.lower, 10),
             decimal_upper(layer.upper, 10),
             excess_text(layer.upper, layer.lower),
             layer.method if layer.method != "gram" else f"gram, {layer.iterations} steps",
             layer.computed_by,
-            *([_slope(bounds.margins.sigmas[index])] if index < len(bounds.margins.sigmas) else []),
+            *map(_slope, sigmas),
         )
-    notes = [f"layer {i}: {reason}" for i, layer in enumerate(bounds.layers) for reason in layer.skipped_because]
+    notes = [f"layer {layer.layer}: {reason}" for layer in bounds.layers for reason in layer.skipped_because]
     notes += [f"margins: {reason}" for reason in bounds.margins.skipped_because]
     parts: list[RenderableType] = [layers]
     if bounds.single is None:
@@ -108,6 +113,10 @@ def bounds_tables(bounds: Bounds) -> Group:
     how = _MARGINS[method.margins]
     parts.append(Text(f"Bounds of {names} over the reals, {distance_text(bounds.eps_space)}, margins by {how}"))
     return Group(*parts)
+
+
+def _source_text(source: int) -> str:
+    return "input" if source == INPUT else str(source)
 
 
 def _activation_text(name: str | None, single: Single | None) -> str:
@@ -207,14 +216,21 @@ def network_tables(network: Network, space: EpsSpace) -> Group:
     """What was understood of a model. Requires: it is as it was read."""
     content = network.measured_in(space).content
     layers = Table(title="Layers", title_justify="left")
-    for name in ("layer", "outputs", "inputs", "bias", "activation", "slopes", "numbers"):
-        texts = name in {"bias", "activation", "slopes"}
+    graph = () if network.is_dense else ("of", "map")
+    for name in ("layer", *graph, "outputs", "inputs", "bias", "activation", "slopes", "numbers"):
+        texts = name in {*graph, "bias", "activation", "slopes"}
         layers.add_column(name, justify="left" if texts else "right", no_wrap=True)
     for index, layer in enumerate(network.model_layers):
-        (outputs, inputs), count = layer.weights.shape, layer.parameters
-        bias = "yes" if layer.columns else "no"
-        name = _activation_text(network.activations[index], network.single)
-        layers.add_row(str(index), str(outputs), str(inputs), bias, name, _slopes_text(layer), f"{count:,}")
+        for place, term in enumerate(layer.terms):
+            kind = () if network.is_dense else (_source_text(term.source), str(term.map))
+            sizes = (term.map.shape if network.is_dense else map(shape_text, (term.map.out_shape, term.map.in_shape)))
+            if place:  # one more branch of the same layer
+                layers.add_row("", *kind, *map(str, sizes), "", "", "", "")
+                continue
+            bias = "yes" if layer.columns else "no"
+            name = _activation_text(network.activations[index], network.single)
+            count = f"{layer.parameters:,}"
+            layers.add_row(str(index), *kind, *map(str, sizes), bias, name, _slopes_text(layer), count)
     facts = Table(show_header=False, box=None)
     shape = "" if network.shape is None else f" of the shape {' x '.join(map(str, network.shape))}"
     facts.add_row("input", f"{network.inputs} numbers{shape}")

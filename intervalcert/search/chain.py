@@ -45,6 +45,8 @@ _Guess = list[tuple[ChainLink, GuessedStep | None]]
 
 def search_chains(network: Network, rounds: int) -> tuple[ChainWitness, ...]:
     """A chain with the closed form, and one with multipliers tuned in so many rounds; none where floats find none."""
+    if not network.is_dense:
+        return ()
     closed = search_chain(network)
     if closed is None:
         return ()
@@ -108,7 +110,7 @@ def _sector(layer: Layer) -> Sector | None:
     middle = float((low + high) / 2)
     reach = max(high - Fraction(middle), Fraction(middle) - low)  # from the float, not from the middle itself
     spread = float_enclosure(reach, reach)[1]
-    rows = layer.weights.shape[0]
+    rows = layer.shape[0]
     return Sector(np.full(rows, middle), np.full(rows, spread))
 
 

@@ -7,24 +7,14 @@ from floats alone, so that every backend gets the same ones and results stay com
 from __future__ import annotations
 
 from functools import cached_property, lru_cache
-from typing import Literal, get_args
 
 import numpy as np
 
 from intervalcert.backends.protocol import Floats
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.proof.cholesky import Factor
-from intervalcert.proof.layer_norms import NormWitness
-from intervalcert.proof.norms import Iterations
 
-__all__ = ["METHODS", "FloatGram", "NormMethod", "factor_above", "largest_eigenvalue", "search_norm"]
-
-NormMethod = Literal["auto", "gram", "cholesky"]
-METHODS: tuple[NormMethod, ...] = get_args(NormMethod)
-
-SMALL = 16
-"""Up to this side Gram iteration costs next to nothing, and often gives the very norm: `auto` tries both. Beyond it,
-Cholesky alone: a factor is only kept if floats find it good, and then no other bound is noticeably tighter."""
+__all__ = ["FloatGram", "factor_above", "largest_eigenvalue"]
 
 _SHIFT = 2.0**-44
 """A factor is taken of c·I - G for a c above the guess of ||G|| by this part of it, times the side of G. Rounding moves
@@ -122,14 +112,6 @@ class FloatGram:
     def factor(self) -> Factor | None:
         """A factor for a c just above ||G||; None if there is none."""
         return factor_above(self._gram, self._largest, self._exponent)
-
-
-def search_norm(weights: RationalMatrix, method: NormMethod, iterations: Iterations) -> NormWitness:
-    """A witness by that method; `cholesky` takes Gram iteration, too, where floats find no factor."""
-    gram = FloatGram(weights)
-    factor = None if method == "gram" else gram.factor()
-    alone = factor is not None and (method == "cholesky" or min(weights.shape) > SMALL)
-    return NormWitness(gram.direction(), factor, None if alone else iterations)
 
 
 @lru_cache(maxsize=16)

@@ -25,17 +25,17 @@ from intervalcert.search.float_network import FloatNetwork
 from intervalcert.search.multipliers import backed_off, improved_weights
 from intervalcert.search.sectors import sector_around
 
-__all__ = ["LocalSearch"]
+__all__ = ["HOPELESS", "NEAR", "ROOM", "SLOW", "WORTH_PROVING", "LocalSearch", "near_float"]
 
-_ROOM = 2.0**-30
+ROOM = 2.0**-30
 """Reaches are guessed larger by this part: more than enclosures are wide."""
 
 _NORM = 0.4
-_WORTH_PROVING = 1 + 2.0**-20
-_HOPELESS = 0.75
+WORTH_PROVING = 1 + 2.0**-20
+HOPELESS = 0.75
 """A lead over eps times its slope: from here on a guess is worth a proof; below this no multipliers will help."""
 
-_NEAR, _SLOW = 0.98, 0.2
+NEAR, SLOW = 0.98, 0.2
 """A round gains about half of what the one before did: if it gains less than this part of what is missing, the rest are
 in vain. Nearer than 0.98 all are tried: some rounds lose before they gain."""
 
@@ -58,8 +58,8 @@ class LocalSearch:
         """floats: of the network. ends: of W·x + b of each layer at the input."""
         if not all(np.isfinite(end).all() for pair in ends for end in pair):
             raise FloatingPointError("values beyond the floats")
-        self._floats, self._eps = floats, _float(eps)
-        self._near = [layer.weights for layer in floats.layers]
+        self._floats, self._eps = floats, near_float(eps)
+        self._near = [layer.weights.near_floats() for layer in network.layers]
         self._functions = bent_layers(network)
         *self._inner, (low, high) = ends
         logits = low / 2 + high / 2
@@ -76,7 +76,7 @@ class LocalSearch:
         rounds: of better multipliers.
         """
         ratio, chains = self._search(rounds)
-        if ratio < _WORTH_PROVING:
+        if ratio < WORTH_PROVING:
             return ratio, None
         return ratio, LocalWitness(self.winner, tuple(tuple(link for link, _ in chain) for chain in chains))
 
@@ -90,7 +90,7 @@ class LocalSearch:
         first = self._chain(None, None)
         best, worst = self._estimated_ratio(first)
         chains = [first]
-        if best >= _WORTH_PROVING or best < _HOPELESS:
+        if best >= WORTH_PROVING or best < HOPELESS:
             return best, chains
         reaches = [link.reach for link, _ in first]
         now, chain = self._multipliers(first), first
@@ -103,7 +103,7 @@ class LocalSearch:
             gain = found - best
             if gain > 0:
                 best, chains = found, [first, chain]
-            if best >= _WORTH_PROVING or (best < _NEAR and gain < (_WORTH_PROVING - best) * _SLOW):
+            if best >= WORTH_PROVING or (best < NEAR and gain < (WORTH_PROVING - best) * SLOW):
                 break
         return best, chains
 
@@ -111,7 +111,7 @@ class LocalSearch:
         """What no estimated ratio can exceed: the least lead over eps times the length of its gradient, at v itself."""
         middles = [(low / 2 + high / 2)[:, None] for low, high in self._inner]
         lengths = self._floats.lead_gradient_lengths(middles, self.winner)
-        return float((self._leads / np.maximum(self._eps * lengths, 1e-300)).min()) * (1 + _ROOM)
+        return float((self._leads / np.maximum(self._eps * lengths, 1e-300)).min()) * (1 + ROOM)
 
     def _estimated_ratio(self, chain: _Chain) -> tuple[float, int]:
         """The least lead over eps times its slope, and whose it is."""
@@ -172,8 +172,8 @@ class LocalSearch:
                 exponent = power + 2 * near.exponent
                 scale = np.sqrt(np.ldexp(1.0, total + exponent))
                 s, diagonal = np.ldexp(s, -power), np.ldexp(diagonal, -power)
-                unsure = float(np.linalg.norm(s)) * len(s) * _ROOM / 2**10
-                reach = self._eps * np.sqrt(diagonal + unsure) * scale * (1 + _ROOM)
+                unsure = float(np.linalg.norm(s)) * len(s) * ROOM / 2**10
+                reach = self._eps * np.sqrt(diagonal + unsure) * scale * (1 + ROOM)
                 if reaches is not None:
                     reach = np.minimum(reach, reaches[index])
                 sector = sector_around(function, *self._inner[index], reach, least)
@@ -218,7 +218,7 @@ def _first_weights(s: Floats, spread: Floats) -> Floats:
     return v * math.sqrt(_NORM / max(norm, 2.0**-500))
 
 
-def _float(x: Fraction) -> float:
+def near_float(x: Fraction) -> float:
     """Near it. Raises: FloatingPointError where floats end."""
     found = float_enclosure(x, x)[1]
     if not math.isfinite(found):

@@ -1,4 +1,9 @@
-"""Local refinement of a point: a witness is searched for in floats (`search.local`), and proved (`proof.local`)."""
+"""Local refinement of a point: a witness is searched for in floats (`search.local`), and proved (`proof.local`).
+
+Of a network that is no chain of matrices, by `search.graph_local` and `proof.graph_local`: there a search that would
+take too much time or memory is not made, and a proof that only the first number system has the time for is not asked of
+the others.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,12 +19,19 @@ import numpy as np
 from intervalcert.backends.escalation import escalate
 from intervalcert.backends.protocol import Backend, Floats
 from intervalcert.errors import InconclusiveError, InputError, shortened
-from intervalcert.model.evaluation import Evaluators, PointEvaluator, is_piecewise_linear
+from intervalcert.model.activations import Activation, MaxPool, Sorting
+from intervalcert.model.evaluation import Evaluators, FloatBounds, PointEvaluator, is_piecewise_linear
 from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.proof.data import size_of
+from intervalcert.proof.graph_local import GraphLocalChecker, GraphLocalWitness
+from intervalcert.proof.graphs import Passage
 from intervalcert.proof.local import LocalChecker, LocalWitness
 from intervalcert.search.float_network import FloatNetwork
+from intervalcert.search.graph_guide import TooWideError
+from intervalcert.search.graph_local import GraphLocalSearch
 from intervalcert.search.local import LocalSearch
+from intervalcert.search.plain import PlainBackend
 
 __all__ = ["DEFAULT_ROUNDS", "RAISE_FAULTS", "LocalVerdict", "LocalVerifier"]
 
@@ -27,6 +40,9 @@ DEFAULT_ROUNDS = 10
 
 RAISE_FAULTS = "INTERVALCERT_RAISE_FAULTS"
 """A variable of the environment: if it is set, a fault in an attempt is raised, not counted. Tests set it."""
+
+_MOST_BYTES = 2**23
+"""Larger witnesses are shown to the first number system alone: the others would take minutes, or hours."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +57,7 @@ class LocalVerdict:
     winner: int = 0
     proved_by: str = ""
     fault: str = ""
-    witness: LocalWitness | None = field(default=None, compare=False, repr=False)
+    witness: LocalWitness | GraphLocalWitness | None = field(default=None, compare=False, repr=False)
 
 
 class LocalVerifier:
@@ -60,15 +76,21 @@ class LocalVerifier:
 
         Raises: InputError if an activation is not piecewise linear.
         """
-        if not is_piecewise_linear(network):
+        if not all(layer.activation is None or _is_known_near_points(layer.activation) for layer in network.layers):
             raise InputError(
                 "local refinement is for piecewise linear activations (relu, leaky_relu:SLOPE, clip:LO:HI, hard_tanh, "
-                "identity): leave it out"
+                "identity), sorting in groups that are known, and largest numbers in windows: leave it out"
             )
-        self._network, self._ladder = network, ladder
+        self._network, self._norms, self._ladder = network, norms, ladder
         self._evaluators = Evaluators(network, norms) if evaluators is None else evaluators
         self._floats = FloatNetwork.of(network)
-        self._checkers: dict[Backend[Any], LocalChecker] = {}
+        self._is_dense = network.is_dense and is_piecewise_linear(network)
+        self._checkers: dict[Backend[Any], LocalChecker | GraphLocalChecker] = {}
+
+    @cached_property
+    def _passage(self) -> Passage:
+        """Through the graph, on plain floats."""
+        return Passage(self._network, PlainBackend())  # type: ignore[arg-type]
 
     @property
     def points(self) -> PointEvaluator:
@@ -85,6 +107,8 @@ class LocalVerifier:
         """
         try:
             return self._attempt(x, eps, rounds, margin_deductions)
+        except TooWideError as error:  # not attempted
+            return LocalVerdict(False, 0.0, fault=str(error))
         except (np.linalg.LinAlgError, FloatingPointError) as error:  # floats end here
             return LocalVerdict(False, 0.0, fault=_said(error))
         except Exception as error:
@@ -96,23 +120,40 @@ class LocalVerifier:
         *inner, logits = self.points.at(x)
         ends = [value.float_bounds() for value in (*inner, logits)]
         with np.errstate(over="raise", invalid="raise"):
-            search = LocalSearch(self._network, self._floats, ends, eps, margin_deductions)
+            search = self._search(ends, eps, margin_deductions)
             ratio, witness = search.search(rounds)
         if witness is None:
             return LocalVerdict(False, ratio)
         leads, taken_off = self.points.leads(logits, witness.winner)[0], search.margin_deductions
+        is_short = self._is_dense or size_of(witness) <= _MOST_BYTES
+        ladder = self._ladder if is_short else self._ladder[:1]
         try:
-            proved = escalate(
-                self._ladder, lambda backend: self._on(backend).check(witness, ends[:-1], leads, eps, taken_off)
-            )
+            proved = escalate(ladder, lambda backend: self._on(backend).check(witness, ends[:-1], leads, eps, taken_off))
         except InconclusiveError:
             return LocalVerdict(False, ratio)
         return LocalVerdict(True, ratio, witness.winner, proved.value.proved_by, witness=witness)
 
-    def _on(self, backend: Backend[Any]) -> LocalChecker:
+    def _search(
+        self, ends: Sequence[FloatBounds], eps: Fraction, margin_deductions: Floats | None
+    ) -> LocalSearch | GraphLocalSearch:
+        if self._is_dense:
+            return LocalSearch(self._network, self._floats, ends, eps, margin_deductions)
+        return GraphLocalSearch(self._network, self._floats, self._passage, ends, eps, margin_deductions)
+
+    def _on(self, backend: Backend[Any]) -> Any:
+        """Who checks witnesses of this network's kind."""
         if backend not in self._checkers:
-            self._checkers[backend] = LocalChecker(self._network, backend)
+            self._checkers[backend] = (
+                LocalChecker(self._network, backend)
+                if self._is_dense
+                else GraphLocalChecker(self._network, backend, self._norms)
+            )
         return self._checkers[backend]
+
+
+def _is_known_near_points(function: Activation) -> bool:
+    is_sorting = isinstance(function, Sorting) and function.size is not None
+    return function.piecewise_linear is not None or isinstance(function, MaxPool) or is_sorting
 
 
 def _said(error: Exception) -> str:

@@ -20,7 +20,7 @@ from intervalcert.model.evaluation import (
     FloatBounds,
     PointEvaluator,
     check_evaluable,
-    is_piecewise_linear,
+    is_rational,
     leads_of,
 )
 from intervalcert.numbers.float_formats import FloatFormat
@@ -206,7 +206,7 @@ class PointVerifier:
 
         First the point that is followed exactly, or nearly so; then all number systems but the first.
         """
-        if is_piecewise_linear(self.job.network):
+        if is_rational(self.job.network):
 
             def at_point(x: RationalMatrix) -> tuple[int, Floats, Floats]:
                 logits = self._points.at(x)[-1]

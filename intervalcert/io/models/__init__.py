@@ -10,7 +10,6 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from intervalcert.errors import InputError, SoundnessError, UsageError
 from intervalcert.io.files import open_input, sha256_of, size_of, stamp_of, unpacked
 from intervalcert.io.models.interface import Hints, Reader
 from intervalcert.io.models.tensors import FREE_NUMBERS
+from intervalcert.model.linear_maps import ChannelWise
 from intervalcert.model.network import Network, Source, check_eps_space
 from intervalcert.numbers.parsing import is_listed
 
@@ -132,7 +132,9 @@ def _check_numbers(network: Network, path: Path, size: int) -> None:
 
     Raises: InputError for far more weights than files have bytes, as only compressed and computed ones can have.
     """
-    numbers = sum({id(layer.weights): prod(layer.weights.shape) for layer in network.layers}.values())
+    maps = {term.map.key: term.map for layer in network.layers for term in layer.terms}
+    # What a pool of means needs is counted where it is made.
+    numbers = sum(linear.parameters for linear in maps.values() if not isinstance(linear, ChannelWise))
     if numbers > max(FREE_NUMBERS, _PER_BYTE * size):
         raise InputError(
             f"{path} has {size} bytes for {numbers} weights: at most {FREE_NUMBERS}, or {_PER_BYTE} for each byte, are "

@@ -1,7 +1,9 @@
 """Our own model file, a numpy archive (``.npz``): read, and written by ``intervalcert convert``.
 
-W0, W1, … (outputs x inputs) and b0, b1, …; everything else may be missing: ``activations``, a name between any two
-layers; ``mean`` and ``factor`` (1/std) of the inputs, ``factor_least`` if the factors are not known exactly
+W0, W1, … (outputs x inputs) and b0, b1, …; everything else may be missing. ``terms``, for what is no chain of
+matrices: a text for each layer, with a line for each of its terms (`npz_terms`); W3 and I3 are then of the first term
+of layer 3, W3_1 and I3_1 of the second; a bias may have one entry for each channel. ``activations``, a name between any
+two layers; ``mean`` and ``factor`` (1/std) of the inputs, ``factor_least`` if the factors are not known exactly
 (`normalisation`; without ``factor`` they are in the first layer already); ``before0``, ``before_least0``, ``after0``,
 ``after_least0``, … of layers with such factors (`UncertainScale`); ``shape`` of an input; ``folded``, names of what
 was no layer; ``single``, how a single output is read: its threshold, or ``regression`` (`single.Single`). Numbers
@@ -13,6 +15,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from fractions import Fraction
+from math import prod
 from pathlib import Path
 from string import ascii_letters
 from typing import Any
@@ -24,12 +27,14 @@ from intervalcert.errors import InputError, error_context
 from intervalcert.io.array_archive import Arrays, read_arrays, write_arrays
 from intervalcert.io.files import atomic_writer
 from intervalcert.io.models.interface import Hints, Reading
+from intervalcert.io.models.npz_terms import MAX_TERMS, read_term, term_arrays, term_words
 from intervalcert.io.models.numpy_files import MAX_TEXT
 from intervalcert.io.models.tensors import FREE_NUMBERS, Budget, Tensor
 from intervalcert.io.models.text import read_biases
 from intervalcert.model.arrays import exact_bias, exact_matrix
-from intervalcert.model.layers import UncertainScale
-from intervalcert.model.network import Network
+from intervalcert.model.layers import Layer, Term, UncertainScale
+from intervalcert.model.linear_maps import Dense, IndexMap, Shape
+from intervalcert.model.network import MAX_LAYERS, Network
 from intervalcert.model.normalisation import Normalisation
 from intervalcert.model.single import Single
 from intervalcert.numbers.matrices import RationalMatrix
@@ -39,7 +44,8 @@ from intervalcert.numbers.text import format_exact
 __all__ = ["read", "write_network"]
 
 _MEMBER = re.compile(
-    r"(?:(W|b|(?:before|after)(?:_least)?)(0|[1-9]\d{0,3})|activations|mean|factor(?:_least)?|shape|folded|single)\.npy"
+    r"(?:(?:[WI](?:0|[1-9]\d{0,3})(?:_[1-9]\d?)?|(?:b|(?:before|after)(?:_least)?)(?:0|[1-9]\d{0,3}))"
+    r"|terms|activations|mean|factor(?:_least)?|shape|folded|single)\.npy"
 )
 _MAX_BITS = 14_000
 """Of integers that Python writes in digits."""
@@ -56,19 +62,15 @@ def _refused(member: str) -> str | None:
 
 
 def _network(arrays: Arrays, path: Path, hints: Hints) -> Network:
-    count = sum(name[0] == "W" for name in arrays)
-    layers = range(count)
-    if not count or not all(f"W{i}" in arrays for i in layers):
-        have = ", ".join(name for name in arrays if name[0] == "W") or "no weights"
-        raise InputError(f"{path} must contain W0, W1, … without gaps, but has {have}")
-    for name in arrays:
-        index = name.lstrip(ascii_letters + "_")
-        if index and int(index) >= count:
-            raise InputError(f"{path} has {name}, but no layer W{index}")
     budget = Budget()
-    weights = [_exact(arrays[f"W{i}"], f"{path}: W{i}", budget) for i in layers]
+    terms = _terms(arrays, path, budget) if "terms" in arrays else _matrices(arrays, path, budget)
+    for name in arrays:
+        index = name.lstrip(ascii_letters + "_").partition("_")[0]
+        if index and int(index) >= len(terms):
+            raise InputError(f"{path} has {name}, but no layer W{index}")
     biases: list[RationalMatrix | None] | None = [
-        _column(arrays.get(f"b{i}"), f"{path}: the bias b{i}", budget) for i in layers
+        _column(arrays.get(f"b{i}"), f"{path}: the bias b{i}", budget, each[0].map.out_shape)
+        for i, each in enumerate(terms)
     ]
     if hints.biases is not None:
         if any(bias is not None for bias in biases or ()):
@@ -81,7 +83,8 @@ def _network(arrays: Arrays, path: Path, hints: Hints) -> Network:
         if hints.activation is not None:
             raise InputError(f"{path} names its activations itself: leave --activation out")
         between = _texts(arrays["activations"], f"{path}: activations")
-    network = _decided(Network.of(weights, biases, between=between, sources=()), arrays.get("single"), path, hints)
+    made = Network.of_terms(terms, biases, between=between, sources=())
+    network = _decided(made, arrays.get("single"), path, hints)
     shape = arrays.get("shape")
 
     def uncertain(name: str, index: int) -> UncertainScale | None:
@@ -98,6 +101,52 @@ def _network(arrays: Arrays, path: Path, hints: Hints) -> Network:
         shape=None if shape is None else tuple(_sizes(shape, f"{path}: shape")),
         folded=tuple(_texts(arrays["folded"], f"{path}: folded")) if "folded" in arrays else (),
     )
+
+
+def _matrices(arrays: Arrays, path: Path, budget: Budget) -> list[tuple[Term, ...]]:
+    """A chain of matrices."""
+    count = sum(name[0] == "W" for name in arrays)
+    if not count or not all(f"W{i}" in arrays for i in range(count)):
+        have = ", ".join(name for name in arrays if name[0] == "W") or "no weights"
+        raise InputError(f"{path} must contain W0, W1, … without gaps, but has {have}")
+    if beside := next((name for name in arrays if name[0] == "I"), None):
+        raise InputError(f"{path} has {beside}, but no terms that say what it is of")
+    weights = (_exact(arrays[f"W{i}"], f"{path}: W{i}", budget) for i in range(count))
+    return [(Term(i - 1, Dense(w)),) for i, w in enumerate(weights)]
+
+
+def _terms(arrays: Arrays, path: Path, budget: Budget) -> list[tuple[Term, ...]]:
+    """A graph. Arrays that no term asks for are refused."""
+    texts = _texts(arrays["terms"], f"{path}: terms")
+    if len(texts) > MAX_LAYERS:
+        raise InputError(f"{path} has {len(texts)} layers; at most {MAX_LAYERS} are bounded")
+    asked: set[str] = set()
+
+    def term(line: str, place: str) -> Term:
+        def numbers() -> RationalMatrix | None:
+            asked.add(f"W{place}")
+            found = arrays.get(f"W{place}")
+            if found is not None and found.ndim == 1:  # factors
+                return _column(found, f"{path}: W{place}", budget)
+            return None if found is None else _exact(found, f"{path}: W{place}", budget)
+
+        def index() -> npt.NDArray[Any] | None:
+            asked.add(f"I{place}")
+            return arrays.get(f"I{place}")
+
+        with error_context(f"{path}: layer {place.partition('_')[0]}"):
+            return read_term(line, numbers, index)
+
+    found = []
+    for layer, text in enumerate(texts):
+        lines = text.split("; ")
+        if len(lines) > MAX_TERMS:
+            raise InputError(f"{path}: layer {layer} has {len(lines)} terms; at most {MAX_TERMS} are read")
+        found.append(tuple(term(line, f"{layer}_{k}" if k else str(layer)) for k, line in enumerate(lines)))
+    unasked = next((name for name in arrays if name[0] in "WI" and name not in asked), None)
+    if unasked is not None:
+        raise InputError(f"{path} has {unasked}, but no term that it is of")
+    return found
 
 
 def _decided(network: Network, array: npt.NDArray[Any] | None, path: Path, hints: Hints) -> Network:
@@ -177,14 +226,18 @@ def _exact(array: npt.NDArray[Any], where: str, budget: Budget) -> RationalMatri
         raise InputError(f"{where}: {error}") from None
 
 
-def _column(array: npt.NDArray[Any] | None, where: str, budget: Budget) -> RationalMatrix | None:
+def _column(
+    array: npt.NDArray[Any] | None, where: str, budget: Budget, shape: Shape | None = None
+) -> RationalMatrix | None:
+    """shape: of an array whose channels may have one number each."""
     if array is None:
         return None
-    if array.dtype.kind != "S":
-        return exact_bias(array, where)
     if array.ndim != 1:
         raise InputError(f"{where}: an array of shape {array.shape} where a vector is expected")
-    return _exact(array[:, None], where, budget)
+    if shape is not None and len(shape) > 1 and array.shape == (shape[0],) != (prod(shape),):
+        budget.spend(shape, 64)
+        array = np.repeat(array, prod(shape[1:]))
+    return exact_bias(array, where) if array.dtype.kind != "S" else _exact(array[:, None], where, budget)
 
 
 # -- writing ---------------------------------------------------------------------------------------------------------
@@ -195,10 +248,20 @@ def write_network(network: Network, path: Path) -> None:
     if path.suffix.lower() != ".npz":
         raise InputError(f"{path}: a network is written as .npz; choose that ending")
     arrays: Arrays = {}
+    if not network.is_dense:
+        lines = ["; ".join(map(term_words, layer.terms)) for layer in network.model_layers]
+        arrays["terms"] = np.array([line.encode() for line in lines])
     for index, layer in enumerate(network.model_layers):
-        arrays[f"W{index}"] = _array(layer.weights, f"the weights of layer {index}")
+        for k, term in enumerate(layer.terms):
+            place = f"{index}_{k}" if k else str(index)
+            numbers, indices = term_arrays(term.map)
+            if numbers is not None:
+                made = _array(numbers, f"the weights of layer {index}")
+                arrays[f"W{place}"] = made[:, 0] if isinstance(term.map, IndexMap) else made
+            if indices is not None:
+                arrays[f"I{place}"] = indices
         if layer.bias is not None:
-            arrays[f"b{index}"] = _array(layer.bias, f"the bias of layer {index}")[:, 0]
+            arrays[f"b{index}"] = _per_channel(_array(layer.bias, f"the bias of layer {index}")[:, 0], layer)
         for name, uncertain in (("before", layer.before), ("after", layer.after)):
             if uncertain is not None:
                 arrays[f"{name}_least{index}"] = np.array([format_exact(uncertain.least).encode()])
@@ -224,6 +287,14 @@ def write_network(network: Network, path: Path) -> None:
     large = sum(array.size for array in arrays.values()) > FREE_NUMBERS
     with atomic_writer(path) as file:
         write_arrays(file, arrays, compressed=not large)
+
+
+def _per_channel(bias: npt.NDArray[Any], layer: Layer) -> npt.NDArray[Any]:
+    """One number for each channel, if that says it all."""
+    shape = layer.inner_shape
+    grid = bias.reshape(shape[0], -1)
+    is_repeated = len(shape) > 1 and grid.shape[1] > 1 and bool((grid == grid[:, :1]).all())
+    return grid[:, 0] if is_repeated else bias
 
 
 def _array(data: RationalMatrix, what: str) -> npt.NDArray[Any]:

@@ -1,21 +1,21 @@
-"""An ONNX graph -> a chain of layers, by carrying it out: constants exactly, the input as a value that flows through.
+"""An ONNX graph -> layers, by carrying it out: constants exactly, the input as a value that flows through.
 
-Understood are chains: one input, one output, and each value that depends on the input used once. (Its shape may be
-asked for as often as one likes.) Nodes that the output does not depend on are left alone; every other one must be
+It has one input and one output. Nodes that the output does not depend on are left alone; every other one must be
 understood by `onnx_operators`, or the model is refused with the node's name, its operator and what to do.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy.typing as npt
 
 from intervalcert.errors import InputError, error_context, shortened
-from intervalcert.io.models.assembly import Assembly
+from intervalcert.io.models.assembly_graph import Graph
 from intervalcert.io.models.interface import Hints
-from intervalcert.io.models.onnx_node import ADVICE, Node, check_texts
+from intervalcert.io.models.onnx_node import Node, check_texts
 from intervalcert.io.models.onnx_operators import FLOAT_TYPES, Operators
 from intervalcert.io.models.onnx_values import Flow, Size, Value, check_rank, shown
 from intervalcert.io.models.tensors import MAX_NUMBERS, Tensor
@@ -48,12 +48,12 @@ def read_graph(model: Any, array: ReadArray, hints: Hints) -> Network:
     initialisers = {item.name: item for item in graph.initializer}
     if len(initialisers) < len(graph.initializer):
         raise InputError("two initialisers have the same name")
-    start, flow, shape, kind = _input(graph, initialisers)
+    start, sides, shape, kind = _input(graph, initialisers)
     output = _output(graph)
 
-    assembly = Assembly(flow.width)
+    assembly = Graph(shape)
     operators = Operators(assembly, kind, strip_softmax=hints.strip_softmax)
-    values: dict[str, Value] = {start: flow}
+    values: dict[str, Value] = {start: Flow(sides, assembly.input)}
     count = 0
 
     def tensor(proto: Any, where: str) -> Tensor:
@@ -75,10 +75,10 @@ def read_graph(model: Any, array: ReadArray, hints: Hints) -> Network:
         if len(node.outputs) > 1:  # before it is said that its second one is missing
             with error_context(node.where):
                 operators.check(node)
-    _check_chain(graph, nodes, {start, *initialisers}, start, output)
+    _check_names(graph, nodes, {start, *initialisers}, output)
     for node in nodes:
         with error_context(node.where):
-            values[node.outputs[0]] = operators.run(node, [value(name) if name else None for name in node.inputs])
+            values |= operators.run(node, [value(name) if name else None for name in node.inputs])
     found = value(output)
     if not isinstance(found, Flow):
         raise InputError(f"the output {shortened(output, 100)!r} does not depend on the input")
@@ -87,11 +87,11 @@ def read_graph(model: Any, array: ReadArray, hints: Hints) -> Network:
             f"the output has the shape {shown(found.shape)} where one number per class is expected (was the model "
             "exported for a batch of a fixed size? Export it for one input, or for any number of them)"
         )
-    return assembly.network(shape, hints)
+    return assembly.network(found.numbers, shape, hints)
 
 
 def _check_model(model: Any) -> None:
-    """Raises: InputError for what is not the graph of a chain at first sight."""
+    """Raises: InputError for what is not read at first sight."""
     if not model.graph.node:
         raise InputError("not an ONNX model: there is no graph with nodes in it")
     if not FIRST_IR <= model.ir_version <= LAST_IR:
@@ -121,8 +121,8 @@ def _opset(model: Any) -> int:
     return int(version)
 
 
-def _input(graph: Any, initialisers: dict[str, Any]) -> tuple[str, Flow, tuple[int, ...], int]:
-    """The name of the input, what flows from it, the shape of one sample, and the type of its numbers."""
+def _input(graph: Any, initialisers: dict[str, Any]) -> tuple[str, tuple[Size, ...], tuple[int, ...], int]:
+    """The name of the input, its shape, that of one sample, and the type of its numbers."""
     given = [item for item in graph.input if item.name not in initialisers]
     if len(given) != 1:
         names = ", ".join(repr(shortened(item.name, 50)) for item in given[:5]) or "none"
@@ -148,11 +148,11 @@ def _input(graph: Any, initialisers: dict[str, Any]) -> tuple[str, Flow, tuple[i
             "batch, may be dynamic): export the model for inputs of one size"
         )
     check_rank(sides)
-    flow = Flow(tuple(sides))
-    if not all(side > 0 for side in flow.sides) or flow.width > MAX_INPUTS:
+    known = tuple(1 if side is None else side for side in sides)
+    if min(known) < 1 or math.prod(known) > MAX_INPUTS:
         raise InputError(f"{what} is declared with the shape [{text}]; 1 to {MAX_INPUTS} numbers are expected")
-    is_batch = sides[0] in {None, 1} and len(sides) > 1
-    return name, flow, flow.sides[1:] if is_batch else flow.sides, declared.elem_type
+    is_batch = known[0] == 1 and len(known) > 1
+    return name, tuple(sides), known[1:] if is_batch else known, declared.elem_type
 
 
 def _output(graph: Any) -> str:
@@ -176,29 +176,20 @@ def _wanted(graph: Any, output: str) -> list[int]:
     return sorted(wanted)
 
 
-def _check_chain(graph: Any, nodes: list[Node], given: set[str], start: str, output: str) -> None:
-    """Raises: InputError if a value is defined twice, missing, used too early, or used twice and of the input."""
+def _check_names(graph: Any, nodes: list[Node], given: set[str], output: str) -> None:
+    """Raises: InputError if a value is defined twice, missing, or used too early."""
     made: set[str] = set()
     for node in graph.node:
         for name in filter(None, node.output):
             if name in made or name in given:
                 raise InputError(f"the value {shortened(name, 100)!r} is defined twice")
             made.add(name)
-    known, flowing = set(given), {start}
-    users: dict[str, str] = {}
+    known = set(given)
     for node in nodes:
         for name in filter(None, node.inputs):
             if name not in known:
                 what = "used before it is computed (a cycle?), or the mask of a Dropout" if name in made else "missing"
                 raise InputError(f"{node.where}: the value {shortened(name, 100)!r} is {what}")
-            if name in flowing and node.op != "Shape":
-                if name in users:
-                    raise InputError(
-                        f"the value {shortened(name, 100)!r} goes to {users[name]} and to {node.where}: a branch (a "
-                        f"residual connection, say), and only chains of layers are understood; {ADVICE}"
-                    )
-                users[name] = node.where
-                flowing.add(node.outputs[0])
-        known.add(node.outputs[0])
+        known.update(Operators.given(node))
     if not output or output not in known:
         raise InputError(f"nothing computes the output {shortened(output, 100)!r}")

@@ -24,7 +24,7 @@ ReadTensor = Callable[[Any, str], Tensor]
 Values = Sequence[Value | None]
 """The inputs of a node; None for one that is left out."""
 
-_FLOAT, _INT, _TENSOR, _FLOATS, _INTS = 1, 2, 4, 6, 7
+_FLOAT, _INT, _STRING, _TENSOR, _FLOATS, _INTS = 1, 2, 3, 4, 6, 7
 
 
 class Node:
@@ -74,6 +74,14 @@ class Node:
         if found is None:
             raise InputError(f"the attribute {name!r} is missing")
         return int(found)
+
+    def word(self, name: str, *known: str) -> str:
+        """One of these; the first by default."""
+        found = self._take(name, _STRING, "s")
+        word = known[0] if found is None else found.decode("utf-8", "replace")
+        if word not in known:
+            raise InputError(f"the attribute {name!r} is {shortened(word, 50)!r}; {', '.join(known)} are understood")
+        return word
 
     def integers(self, name: str) -> list[int] | None:
         found = self._take(name, _INTS, "ints")

@@ -1,7 +1,9 @@
-"""What ONNX operators do to constants, to sizes, and to the value that depends on the input.
+"""What ONNX operators do to constants, to sizes, and to values that depend on the input.
 
 The table at the end names all operators that are understood. A method takes the node and its inputs (None for one that
-is left out), and gives the value of its first output. Whatever it does not understand exactly it refuses.
+is left out), and gives the value of its first output, or a list of values. Whatever it does not understand exactly it
+refuses. (Operators with windows are in `onnx_windows`, those that move numbers in `onnx_moves`, activations in
+`onnx_functions`.)
 """
 
 from __future__ import annotations
@@ -14,52 +16,60 @@ from fractions import Fraction
 import numpy as np
 
 from intervalcert.errors import InputError
+from intervalcert.io.models import assembly_values
+from intervalcert.io.models import onnx_functions as functions
+from intervalcert.io.models import onnx_moves as moves
 from intervalcert.io.models import onnx_shapes as shapes
-from intervalcert.io.models.assembly import Assembly
+from intervalcert.io.models import onnx_windows as windows
+from intervalcert.io.models.assembly_graph import Graph
+from intervalcert.io.models.onnx_functions import entrywise
 from intervalcert.io.models.onnx_node import ADVICE, Node, Values, axis_of, between, exactly
 from intervalcert.io.models.onnx_values import Flow, Sizes, Value, plain, shown, sizes_of
-from intervalcert.io.models.tensors import MAX_COMPUTED, Tensor
+from intervalcert.io.models.tensors import Tensor
 
 __all__ = ["FLOAT_TYPES", "Operators"]
 
 FLOAT_TYPES = {1, 10, 11, 16}
 _INTEGER_TYPES = {6, 7}
 
-_MAX_END = 2_000
-"""Bits of either part of the end of a clip. A float64 has at most 1,075."""
-
 
 class Operators:
-    """The operators on one chain of layers.
+    """The operators on the values of one graph.
 
     kind: the type of the numbers that the input is declared with.
     """
 
-    def __init__(self, assembly: Assembly, kind: int, *, strip_softmax: bool) -> None:
-        self._assembly, self._kind, self._strip_softmax = assembly, kind, strip_softmax
+    def __init__(self, graph: Graph, kind: int, *, strip_softmax: bool) -> None:
+        self._graph, self._kind, self._strip_softmax = graph, kind, strip_softmax
 
     @staticmethod
     def check(node: Node) -> None:
         """Raises: InputError for an operator that is not understood, or one that gives more than it does in use."""
         if node.op not in _OPERATORS:
             raise InputError(f"{_UNKNOWN.get(node.op, 'this operator is not understood')}; {ADVICE}")
-        # A Dropout has its mask. Statistics of a batch come from training alone.
-        if len(node.outputs) > (2 if node.op == "Dropout" else 1):
+        # A Dropout has its mask, a TopK its places. Statistics of a batch come from training alone.
+        if len(node.outputs) > (2 if node.op in {"Dropout", "TopK"} else 1) and node.op != "Split":
             trained = node.op == "BatchNormalization"
             what = "as in training: export the model for inference (model.eval())" if trained else "where one is known"
             raise InputError(f"it has {len(node.outputs)} outputs, {what}")
 
-    def run(self, node: Node, values: list[Value | None]) -> Value:
-        """The first output of a node, of its inputs, a list of its own. Raises: InputError."""
+    @staticmethod
+    def given(node: Node) -> list[str]:
+        """Names of the outputs that are values here."""
+        return list(filter(None, node.outputs)) if node.op == "Split" else node.outputs[:1]
+
+    def run(self, node: Node, values: list[Value | None]) -> dict[str, Value]:
+        """The outputs of a node, of its inputs, a list of its own. Raises: InputError."""
         self.check(node)
         while values and values[-1] is None:
             values.pop()
-        flow = next((value for value in values if isinstance(value, Flow)), None)
-        if flow is not None and flow.softened and node.op not in _STRUCTURAL:
+        if any(isinstance(value, Flow) and value.softened for value in values) and node.op not in _STRUCTURAL:
             raise InputError("something follows a softmax: only one at the very end can be stripped")
+        self._graph.where = node.where
         found = _OPERATORS[node.op](self, node, values)
         node.check_all_taken()
-        return found
+        named = zip(node.outputs, found if isinstance(found, list) else [found], strict=False)
+        return {name: value for name, value in named if name}
 
     # -- affine ----------------------------------------------------------------------------------------------------
 
@@ -73,7 +83,7 @@ class Operators:
         turned_a, turned_b = node.integer("transA", 0), node.integer("transB", 0)
         if a is None or b is None or len(a.shape) != 2 or len(b.shape) != 2:
             raise InputError("two matrices are expected: flatten what depends on the input first")
-        found = self._product(_turned(a) if turned_a else a, _turned(b) if turned_b else b)
+        found = self._product(self._turned(a) if turned_a else a, self._turned(b) if turned_b else b)
         if alpha != 1:
             found = self._times(found, self._scalar(alpha))
         if c is None:
@@ -95,24 +105,26 @@ class Operators:
             _check_vector(a, len(a.shape) - 1)
             if a.shape[-1] != b.shape[0]:
                 raise InputError(f"a product of the shapes {shown(a.shape)} and {list(b.shape)}")
-            self._affine(b.transposed((1, 0)))
-            return Flow((*a.shape[:-1], b.shape[1]))
+            return Flow((*a.shape[:-1], b.shape[1]), self._affine(a, b.transposed((1, 0))))
         if isinstance(a, Tensor) and isinstance(b, Flow):
             side = max(len(b.shape) - 2, 0)
             _check_vector(b, side)
             if b.shape[side] != a.shape[1]:
                 raise InputError(f"a product of the shapes {list(a.shape)} and {shown(b.shape)}")
-            self._affine(a)
-            return Flow((*b.shape[:side], a.shape[0], *b.shape[side + 1 :]))
+            return Flow((*b.shape[:side], a.shape[0], *b.shape[side + 1 :]), self._affine(b, a))
         if isinstance(a, Tensor) and isinstance(b, Tensor):
             return a @ b
-        raise _two_flows()
+        raise InputError(f"a product of two values that depend on the input; {ADVICE}")
 
-    def _affine(self, weights: Tensor) -> None:
+    def _affine(self, x: Flow, weights: Tensor) -> assembly_values.Value:
         """One matrix may stand at many places: each time it counts as if it were computed."""
-        for start in range(0, weights.size, MAX_COMPUTED):
-            self._assembly.budget.spend((min(weights.size - start, MAX_COMPUTED),), 64)
-        self._assembly.affine(weights, None)
+        self._graph.budget.count(weights.size)
+        return self._graph.affine(x.value, weights, None)
+
+    def _turned(self, value: Value) -> Value:
+        if isinstance(value, Sizes):
+            raise InputError("a matrix is expected")
+        return moves.transposed(self._graph, value, (1, 0)) if isinstance(value, Flow) else value.transposed((1, 0))
 
     def _add(self, _: Node, values: Values) -> Value:
         a, b = exactly(values, 2)
@@ -120,7 +132,17 @@ class Operators:
 
     def _sub(self, _: Node, values: Values) -> Value:
         a, b = exactly(values, 2)
+        if isinstance(a, Flow) and isinstance(b, Flow):
+            return self._plus(a, replace(b, value=self._graph.negative(b.value)))
         return self._plus(a, self._negative(b))
+
+    def _sum(self, _: Node, values: Values) -> Value:
+        found, *others = exactly(values, max(len(values), 1))
+        if others and all(isinstance(value, Flow) for value in values):
+            return self._added([value for value in values if isinstance(value, Flow)])
+        for other in others:
+            found = self._plus(found, other)
+        return found
 
     def _mul(self, _: Node, values: Values) -> Value:
         a, b = exactly(values, 2)
@@ -133,9 +155,8 @@ class Operators:
         if not isinstance(a, Flow) and _is_whole(a) and _is_whole(b):
             return _whole_quotient(sizes_of(a, "a division"), sizes_of(b, "a division"))
         if isinstance(a, Flow):
-            flow, by = _entrywise(a, b)
-            self._assembly.divide(by)
-            return flow
+            flow, by = entrywise(a, b)
+            return replace(flow, value=self._graph.divide(flow.value, by))
         if isinstance(a, Tensor) and isinstance(b, Tensor) and not a.is_whole and not b.is_whole:
             return a / b
         raise InputError("a division of or by whole numbers")
@@ -150,21 +171,31 @@ class Operators:
         return self._times(a, Tensor(np.array(-1, dtype=np.int64)) if _is_whole(a) else self._scalar(Fraction(-1)))
 
     def _plus(self, a: Value, b: Value) -> Value:
+        if isinstance(a, Flow) and isinstance(b, Flow):
+            return self._added([a, b])
         if isinstance(a, Flow) or isinstance(b, Flow):
-            flow, by = _entrywise(a, b)
-            self._assembly.shift(by)
-            return flow
+            flow, by = entrywise(a, b)
+            return replace(flow, value=self._graph.shift(flow.value, by))
         return _computed(a, b, lambda x, y: x + y, lambda x, y: x + y)
+
+    def _added(self, flows: list[Flow]) -> Flow:
+        first = flows[0]
+        for flow in flows:
+            if flow.shape != first.shape:
+                raise InputError(
+                    f"what has the shapes {shown(first.shape)} and {shown(flow.shape)} is added up: one would be "
+                    "repeated, which is not read"
+                )
+        return replace(first, value=self._graph.add([flow.numbers for flow in flows]))
 
     def _times(self, a: Value, b: Value) -> Value:
         if isinstance(a, Flow) or isinstance(b, Flow):
-            flow, by = _entrywise(a, b)
-            self._assembly.scale(by)
-            return flow
+            flow, by = entrywise(a, b)
+            return replace(flow, value=self._graph.scale(flow.value, by))
         return _computed(a, b, lambda x, y: x * y, lambda x, y: x * y)
 
     def _scalar(self, value: Fraction) -> Tensor:
-        return Tensor.of_fractions([value], (), self._assembly.budget)
+        return Tensor.of_fractions([value], (), self._graph.budget)
 
     def _batch_normalisation(self, node: Node, values: Values) -> Value:
         x, *parts = exactly(values, 5)
@@ -180,47 +211,13 @@ class Operators:
         for part in parts:
             if not isinstance(part, Tensor) or part.shape != (x.shape[1],) or part.is_whole:
                 raise InputError(f"its parameters must be vectors of {x.shape[1]} numbers, one per channel")
-            wide = part.reshaped((x.sides[1], *(1 for _ in x.shape[2:])))
-            vectors.append(wide.broadcast(x.sides[1:]).reshaped((x.width,)))
-        self._assembly.budget.spend((x.width,), 2_048)  # a root takes as long as some sums
+            vectors.append(part)
+        self._graph.budget.spend((x.sides[1],), 2_048)  # a root takes as long as some sums
         gamma, beta, mean, variance = vectors
-        self._assembly.batch_normalise(gamma, beta, mean, variance + self._scalar(epsilon))
-        return x
+        variance = variance + self._scalar(epsilon)
+        return replace(x, value=self._graph.batch_normalise(x.value, gamma, beta, mean, variance))
 
-    # -- activations -------------------------------------------------------------------------------------------------
-
-    def _activate(self, values: Values, name: str) -> Flow:
-        (x,) = exactly(values, 1)
-        if not isinstance(x, Flow):
-            raise InputError("it is applied to a constant: let the exporter fold constants")
-        self._assembly.activate(name)
-        return x
-
-    def _relu(self, _: Node, values: Values) -> Value:
-        return self._activate(values, "relu")
-
-    def _leaky_relu(self, node: Node, values: Values) -> Value:
-        slope = node.number("alpha", 0.01)
-        return self._activate(values, f"leaky_relu:{slope}" if slope else "relu")
-
-    def _elu(self, node: Node, values: Values) -> Value:
-        return self._activate(values, f"elu:{node.number('alpha', 1.0)}")
-
-    def _tanh(self, _: Node, values: Values) -> Value:
-        return self._activate(values, "tanh")
-
-    def _sigmoid(self, _: Node, values: Values) -> Value:
-        return self._activate(values, "sigmoid")
-
-    def _softplus(self, _: Node, values: Values) -> Value:
-        return self._activate(values, "softplus")
-
-    def _clip(self, node: Node, values: Values) -> Value:
-        if node.opset < 11:  # its ends are attributes
-            largest = float(np.finfo(np.float32).max)
-            return self._activate(values, _clip_name(node.number("min", -largest), node.number("max", largest)))
-        x, *ends = between(values, 1, 3)
-        return self._activate([x], _clip_name(*map(_end, ends)))
+    # -- what the options of the reader are about ---------------------------------------------------------------------
 
     def _softmax(self, node: Node, values: Values) -> Value:
         (x,) = exactly(values, 1)
@@ -235,10 +232,7 @@ class Operators:
                 "margins live on the logits before it: export the model without it, or say --strip-softmax to leave it "
                 "out (it keeps the order of the logits)"
             )
-        self._assembly.soften()
-        return replace(x, softened=True)
-
-    # -- types -------------------------------------------------------------------------------------------------------
+        return replace(x, value=self._graph.soften(x.value), softened=True)
 
     def _cast(self, node: Node, values: Values) -> Value:
         (x,) = exactly(values, 1)
@@ -249,7 +243,7 @@ class Operators:
             if kind not in FLOAT_TYPES:
                 raise InputError(f"a conversion of numbers that depend on the input to type {kind}: only to floats")
             if kind != self._kind:
-                self._assembly.note("a conversion to another type")
+                self._graph.note("a conversion to another type")
             return x
         if isinstance(x, Sizes):
             if kind not in _INTEGER_TYPES or any(size is not None and abs(size) >= 2**31 for size in x.values):
@@ -258,43 +252,68 @@ class Operators:
         return shapes.converted(node, x, kind)
 
 
-def _alone(operator: Callable[[Node, Values], Value]) -> Callable[[Operators, Node, Values], Value]:
+def _alone(operator: Callable[[Node, Values], Value]) -> _Operator:
     """One that looks at its node alone."""
     return lambda _, node, values: operator(node, values)
 
 
-_OPERATORS: dict[str, Callable[[Operators, Node, Values], Value]] = {
+def _on_graph(operator: Callable[[Graph, Node, Values], Value | list[Value]]) -> _Operator:
+    return lambda operators, node, values: operator(operators._graph, node, values)
+
+
+_Operator = Callable[[Operators, Node, Values], Value | list[Value]]
+
+_OPERATORS: dict[str, _Operator] = {
     "MatMul": Operators._matmul,
     "Gemm": Operators._gemm,
     "Add": Operators._add,
     "Sub": Operators._sub,
+    "Sum": Operators._sum,
     "Mul": Operators._mul,
     "Div": Operators._div,
     "Neg": Operators._neg,
     "BatchNormalization": Operators._batch_normalisation,
-    "Relu": Operators._relu,
-    "LeakyRelu": Operators._leaky_relu,
-    "Elu": Operators._elu,
-    "Tanh": Operators._tanh,
-    "Sigmoid": Operators._sigmoid,
-    "Softplus": Operators._softplus,
-    "Clip": Operators._clip,
     "Softmax": Operators._softmax,
     "LogSoftmax": Operators._softmax,
     "Cast": Operators._cast,
+    "Relu": _on_graph(functions.relu),
+    "LeakyRelu": _on_graph(functions.leaky_relu),
+    "PRelu": _on_graph(functions.prelu),
+    "Elu": _on_graph(functions.elu),
+    "Tanh": _on_graph(functions.tanh),
+    "Sigmoid": _on_graph(functions.sigmoid),
+    "Softplus": _on_graph(functions.softplus),
+    "Clip": _on_graph(functions.clip),
+    "Max": _on_graph(functions.largest),
+    "Min": _on_graph(functions.smallest),
+    "TopK": _on_graph(functions.sort),
     "Identity": _alone(shapes.identity),
     "Dropout": _alone(shapes.dropout),
     "Flatten": _alone(shapes.flatten),
     "Reshape": _alone(shapes.reshape),
-    "Transpose": _alone(shapes.transpose),
     "Squeeze": _alone(shapes.squeeze),
     "Unsqueeze": _alone(shapes.unsqueeze),
     "Constant": _alone(shapes.constant),
     "ConstantOfShape": _alone(shapes.constant_of_shape),
     "Shape": _alone(shapes.shape),
-    "Gather": _alone(shapes.gather),
-    "Concat": _alone(shapes.concat),
-    "Slice": _alone(shapes.slice_),
+    "Conv": _on_graph(windows.convolution),
+    "MaxPool": _on_graph(windows.max_pool),
+    "GlobalMaxPool": _on_graph(windows.global_max_pool),
+    "AveragePool": _on_graph(windows.average_pool),
+    "GlobalAveragePool": _on_graph(windows.global_average_pool),
+    "ReduceMean": _on_graph(windows.reduce_mean),
+    "ReduceSum": _on_graph(windows.reduce_sum),
+    "ReduceMax": _on_graph(windows.reduce_max),
+    "ReduceMin": _on_graph(windows.reduce_min),
+    "Transpose": _on_graph(moves.transpose),
+    "Slice": _on_graph(moves.slice_),
+    "Gather": _on_graph(moves.gather),
+    "Split": _on_graph(moves.split),
+    "Concat": _on_graph(moves.concat),
+    "Pad": _on_graph(moves.pad),
+    "Expand": _on_graph(moves.expand),
+    "DepthToSpace": _on_graph(moves.depth_to_space),
+    "SpaceToDepth": _on_graph(moves.space_to_depth),
 }
 
 _STRUCTURAL = {"Identity", "Cast", "Flatten", "Reshape", "Squeeze", "Unsqueeze", "Shape"}
@@ -302,18 +321,18 @@ _STRUCTURAL = {"Identity", "Cast", "Flatten", "Reshape", "Squeeze", "Unsqueeze",
 _UNKNOWN = {
     op: what
     for what, ops in {
-        "convolutions are not read yet": "Conv ConvTranspose ConvInteger DeformConv",
-        "pooling is not read yet": "MaxPool AveragePool GlobalAveragePool GlobalMaxPool LpPool",
+        "of convolutions plain ones are read (Conv)": "ConvTranspose ConvInteger DeformConv QLinearConv Col2Im",
+        "of pools those with maxima and means are read": "LpPool GlobalLpPool MaxRoiPool MaxUnpool RoiAlign",
         "recurrent layers are not understood": "LSTM GRU RNN",
         "what it divides by depends on the input, and no bounds of that are proved": (
             "LayerNormalization InstanceNormalization GroupNormalization RMSNormalization LpNormalization LRN"
         ),
         "no bounds of this function are proved; those of Relu, LeakyRelu, Elu, Tanh, Sigmoid, Softplus and Clip are": (
-            "Gelu Selu Celu PRelu HardSigmoid HardSwish Swish Mish ThresholdedRelu Softsign Erf Exp Log Sqrt Pow Abs"
+            "Gelu Selu Celu HardSigmoid HardSwish Swish Mish ThresholdedRelu Softsign Erf Exp Log Sqrt Pow Abs"
         ),
         "a quantised model is not understood": "QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearMatMul",
-        "it gives classes, and margins live on the logits before it": "ArgMax TopK Hardmax",
-        "a branch is not understood": "If Loop Scan Where Greater Less Equal Sum Max Min",
+        "it gives classes, and margins live on the logits before it": "ArgMax ArgMin Hardmax",
+        "what is computed depends on a comparison, which is not understood": "If Loop Scan Where Greater Less Equal",
     }.items()
     for op in ops.split()
 }
@@ -327,23 +346,6 @@ def _is_whole(value: Value) -> bool:
     return isinstance(value, Sizes) or (isinstance(value, Tensor) and value.is_whole)
 
 
-def _entrywise(a: Value, b: Value) -> tuple[Flow, Tensor]:
-    """What flows, and a constant for each of its entries, or one for all: a vector.
-
-    Raises: InputError if what flows would be enlarged.
-    """
-    flow, value = (a, b) if isinstance(a, Flow) else (b, a)
-    if not isinstance(flow, Flow) or isinstance(value, Flow):
-        raise _two_flows()
-    if not isinstance(value, Tensor) or value.is_whole:
-        raise InputError("whole numbers are combined with what depends on the input")
-    if len(value.shape) > len(flow.shape):
-        raise InputError(f"an array of shape {list(value.shape)} beside {shown(flow.shape)} adds dimensions")
-    if value.size == 1:
-        return flow, value.reshaped((1,))
-    return flow, value.broadcast(flow.sides).reshaped((flow.width,))
-
-
 def _computed(a: Value, b: Value, real: Callable[[Tensor, Tensor], Tensor], whole: Callable[[int, int], int]) -> Value:
     """Of two constants, both real or both whole."""
     if isinstance(a, Tensor) and isinstance(b, Tensor) and not a.is_whole and not b.is_whole:
@@ -351,10 +353,6 @@ def _computed(a: Value, b: Value, real: Callable[[Tensor, Tensor], Tensor], whol
     if not (_is_whole(a) and _is_whole(b)):
         raise InputError("whole and real numbers are combined")
     return _pairwise(sizes_of(a, "whole numbers"), sizes_of(b, "whole numbers"), whole)
-
-
-def _two_flows() -> InputError:
-    return InputError(f"two values that depend on the input meet: a branch, and only chains are understood; {ADVICE}")
 
 
 def _pairwise(a: Sizes, b: Sizes, combine: Callable[[int, int], int]) -> Sizes:
@@ -382,32 +380,3 @@ def _check_vector(flow: Flow, side: int) -> None:
             f"a product with what has the shape {shown(flow.shape)}: all numbers of a sample must be along one side; "
             "flatten it first (or was the model exported for a batch of a fixed size?)"
         )
-
-
-def _turned(value: Value) -> Value:
-    if isinstance(value, Sizes):
-        raise InputError("a matrix is expected")
-    return value.transposed((1, 0))
-
-
-def _end(value: Value | None) -> Fraction | None:
-    """One end of a clip."""
-    if value is None:
-        return None
-    if not isinstance(value, Tensor) or value.size != 1 or value.is_whole:
-        raise InputError("its ends must be single constants")
-    numerators, denominator = value.exact()
-    (numerator,) = numerators.ravel().tolist()
-    if max(numerator.bit_length(), denominator.bit_length()) > _MAX_END:
-        raise InputError("an end is a number of more digits than floats have")
-    return Fraction(numerator, denominator)
-
-
-def _clip_name(low: Fraction | None, high: Fraction | None) -> str:
-    if low is None and high is None:
-        return "identity"
-    if low == 0 and high is None:
-        return "relu"
-    if low == -1 and high == 1:
-        return "hard_tanh"
-    return f"clip:{'-inf' if low is None else low}:{'inf' if high is None else high}"

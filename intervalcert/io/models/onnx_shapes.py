@@ -1,18 +1,20 @@
 """ONNX operators that compute no numbers of the network: constants, shapes, and the sizes that shapes are made of.
 
-Each takes a node and its inputs (None for one that is left out), and gives the value of its first output.
+Each takes a node and its inputs (None for one that is left out), and gives the value of its first output. (Those that
+move numbers which depend on the input are in `onnx_moves`.)
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from intervalcert.errors import InputError
-from intervalcert.io.models.onnx_node import ADVICE, Node, Values, axis_of, between, exactly
+from intervalcert.io.models.onnx_node import Node, Values, axis_of, between, exactly
 from intervalcert.io.models.onnx_values import MAX_SIZES, Flow, Size, Sizes, Value, check_rank, plain, shown, sizes_of
 from intervalcert.io.models.tensors import Tensor
 
@@ -21,17 +23,25 @@ __all__ = [
     "constant",
     "constant_of_shape",
     "converted",
+    "cuts_of",
     "dropout",
     "flatten",
     "gather",
     "identity",
+    "listed",
     "reshape",
     "shape",
     "slice_",
+    "slice_parts",
     "squeeze",
     "transpose",
     "unsqueeze",
 ]
+
+_Listed = list[int] | None
+
+_END = 2**31 - 1
+"""From here on the end of a part means: all that is left."""
 
 # -- of the value that flows, too --------------------------------------------------------------------------------------
 
@@ -87,7 +97,7 @@ def reshape(node: Node, values: Values) -> Value:
     if isinstance(x, Sizes):
         if wanted in {(1,), (-1,), ()} and len(x.values) == 1:
             return Sizes(x.values, scalar=not wanted)
-        raise InputError(f"a change of shape of sizes to {shown(wanted)}")
+        x = node.computed(np.array(plain(x), dtype=np.int64))
     sides = [
         x.shape[i] if side == 0 and not allow_zero and i < len(x.shape) else side
         for i, side in enumerate(plain(sizes, "a constant gets the shape of a batch"))
@@ -104,7 +114,7 @@ def transpose(node: Node, values: Values) -> Value:
     (x,) = exactly(values, 1)
     order = node.integers("perm")
     order = list(range(len(x.shape)))[::-1] if order is None else order
-    if isinstance(x, Sizes) or sorted(order) != list(range(len(x.shape))):
+    if not isinstance(x, Tensor) or sorted(order) != list(range(len(x.shape))):
         raise InputError(f"a transposition {order[:20]} of {len(x.shape)} dimensions")
     return x.transposed(tuple(order))
 
@@ -175,7 +185,7 @@ def constant(node: Node, values: Values) -> Value:
 
 def constant_of_shape(node: Node, values: Values) -> Value:
     (given,) = exactly(values, 1)
-    sides = _listed(given, "its shape")
+    sides = listed(given, "its shape")
     tensor = node.tensor("value")
     value = node.computed(np.zeros(1, dtype=np.float32)) if tensor is None else tensor
     if value.size != 1 or min(sides, default=1) < 0:
@@ -221,10 +231,6 @@ def gather(node: Node, values: Values) -> Value:
 
 def concat(node: Node, values: Values) -> Value:
     axis = node.integer("axis")
-    if any(isinstance(value, Flow) for value in values):
-        raise InputError(
-            f"values that depend on the input are put together: only chains of layers are understood; {ADVICE}"
-        )
     parts = [sizes_of(value, "lists of sizes") for value in values if value is not None]
     if axis not in {0, -1} or not parts or any(part.scalar for part in parts) or len(parts) < len(values):
         raise InputError("only lists of sizes are put together")
@@ -233,16 +239,47 @@ def concat(node: Node, values: Values) -> Value:
     return Sizes(tuple(side for part in parts for side in part.values))
 
 
-def slice_(node: Node, values: Values) -> Value:
+def slice_parts(node: Node, values: Values) -> tuple[Value, _Listed, _Listed, _Listed, _Listed]:
+    """What is sliced; starts, ends, axes and steps."""
     if node.opset < 10:
         (data,) = exactly(values, 1)
-        starts, ends, axes, steps = node.integers("starts"), node.integers("ends"), node.integers("axes"), None
-    else:
-        first, *given = between(values, 3, 5)
-        if first is None:
-            raise InputError("its input is missing")
-        data = first
-        starts, ends, axes, steps = (None if item is None else _listed(item, "a part") for item in given)
+        return data, node.integers("starts"), node.integers("ends"), node.integers("axes"), None
+    first, *given = between(values, 3, 5)
+    if first is None:
+        raise InputError("its input is missing")
+    starts, ends, axes, steps = (None if item is None else listed(item, "a part") for item in given)
+    return first, starts, ends, axes, steps
+
+
+def cuts_of(
+    shape: Sequence[Size], starts: _Listed, ends: _Listed, axes: _Listed, steps: _Listed
+) -> tuple[tuple[slice, ...], list[Size]]:
+    """Which part of an array that is, along each axis, and its shape. Of a batch it must be all."""
+    if starts is None or ends is None or len(starts) != len(ends):
+        raise InputError("it does not say where a part begins and ends")
+    axes = list(range(len(starts))) if axes is None else axes
+    steps = [1] * len(starts) if steps is None else steps
+    places = [axis_of(axis, len(shape)) for axis in axes]
+    if len(axes) != len(starts) or len(steps) != len(starts) or len(set(places)) < len(places) or 0 in steps:
+        raise InputError(f"parts along the axes {axes[:20]} with the steps {steps[:20]}")
+    cuts, left = [slice(None)] * len(shape), list(shape)
+    for axis, start, end, step in zip(places, starts, ends, steps, strict=True):
+        side = shape[axis]
+        if side is None:
+            if (start, step) != (0, 1) or end < _END:
+                raise InputError(f"it takes a part along axis {axis} of {shown(shape)}, which mixes samples of a batch")
+            continue
+        taken = range(*slice(start, end, step).indices(side))
+        left[axis] = len(taken)
+        cuts[axis] = slice(taken.start, taken.stop if taken.stop >= 0 else None, step)
+    return tuple(cuts), left
+
+
+def slice_(node: Node, values: Values) -> Value:
+    data, starts, ends, axes, steps = slice_parts(node, values)
+    if isinstance(data, Tensor) and len(data.shape) > 1:
+        cuts, _ = cuts_of(data.shape, starts, ends, axes, steps)
+        return data.part(cuts)
     sizes = sizes_of(data, "sizes are sliced")
     if sizes.scalar or starts is None or ends is None or len(starts) != 1 or len(ends) != 1:
         raise InputError("only a part of a list is understood")
@@ -251,7 +288,7 @@ def slice_(node: Node, values: Values) -> Value:
     return Sizes(sizes.values[starts[0] : ends[0]])
 
 
-def _listed(value: Value, what: str) -> list[int]:
+def listed(value: Value, what: str) -> list[int]:
     """A list of whole numbers that do not depend on the batch."""
     sizes = sizes_of(value, what)
     if sizes.scalar:

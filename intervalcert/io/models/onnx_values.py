@@ -1,4 +1,4 @@
-"""What flows through an ONNX graph while it is read: constants, sizes, and the one value that depends on the input."""
+"""What flows through an ONNX graph while it is read: constants, sizes, and values that depend on the input."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from intervalcert.errors import InputError
+from intervalcert.io.models import assembly_values
 from intervalcert.io.models.tensors import Tensor
 
 __all__ = ["MAX_RANK", "MAX_SIZES", "Flow", "Size", "Sizes", "Value", "check_rank", "plain", "shown", "sizes_of"]
@@ -39,10 +40,11 @@ class Sizes:
 class Flow:
     """What the network has made of its input so far: numbers in C order, with this shape.
 
-    softened: a softmax was left out, and only what moves no numbers may follow.
+    value: these numbers. softened: a softmax was left out, and only what moves no numbers may follow.
     """
 
     shape: tuple[Size, ...]
+    value: assembly_values.Value
     softened: bool = False
 
     @property
@@ -83,16 +85,20 @@ class Flow:
                 sides[place] = self.width // known
         return self.with_shape(sides)
 
-    def transposed(self, order: Sequence[int]) -> Flow:
-        """Raises: InputError if numbers change places."""
-        if sorted(order) != list(range(len(self.shape))):
-            raise InputError(f"a transposition {list(order)} of {len(self.shape)} dimensions")
-        kept = [side for side in order if self.shape[side] != 1]
-        if kept != sorted(kept):
-            raise InputError(
-                f"a transposition {list(order)} of the shape {shown(self.shape)} changes the order of the numbers"
-            )
-        return self.with_shape([self.shape[side] for side in order])
+    @property
+    def sample(self) -> tuple[int, ...]:
+        """The shape of one sample, without the batch."""
+        return self.sides[1:] if len(self.sides) > 1 and self.sides[0] == 1 else self.sides
+
+    @property
+    def numbers(self) -> assembly_values.Value:
+        """In the shape of one sample."""
+        return self.value.reshaped(self.sample)
+
+    def check_side(self, axis: int, what: str) -> None:
+        """Raises: InputError if that side is the batch."""
+        if self.shape[axis] is None:
+            raise InputError(f"{what} axis {axis} of the shape {shown(self.shape)}, which mixes samples of a batch")
 
 
 Value = Tensor | Sizes | Flow

@@ -46,6 +46,7 @@ MAX_REPEATED = 2**22
 They are held once, but what is computed for a layer is computed and held at each."""
 
 _PLACE = 2**12
+_STEP = 2**10
 _PER_STORED = 16
 _LONG = 2**13
 
@@ -71,6 +72,25 @@ class Budget:
                 f"a matrix of shape {list(shape)} is used at so many places that their layers are too much to be "
                 "computed: only networks that repeat their matrices less often are read"
             )
+
+    def hold(self, count: int) -> None:
+        """A list of so many positions is to be made, or a map that gives so many numbers is to stand at some place.
+
+        Raises: InputError if that is too large, or too much after others.
+        """
+        if count > MAX_COMPUTED:
+            raise InputError(f"{count} numbers or positions at one place; at most {MAX_COMPUTED} are computed with")
+        self._left -= max(count, _STEP)
+        if self._left < 0:
+            raise InputError(
+                f"{count} numbers at one more place, after all before, are too much: a graph with fewer or smaller "
+                "branches is read"
+            )
+
+    def count(self, numbers: int) -> None:
+        """So many numbers of 64 bits are to be taken up, however large their array is."""
+        for start in range(0, numbers, MAX_COMPUTED):
+            self.spend((min(numbers - start, MAX_COMPUTED),), 64)
 
     def spend(self, shape: tuple[int, ...], bits: int, times: int = 1) -> None:
         """An array of that shape is to be computed. Raises: InputError if it is too large, or too much after others.
@@ -127,6 +147,11 @@ class Tensor:
         return math.prod(self.shape)
 
     @property
+    def budget(self) -> Budget:
+        """That of its file."""
+        return self._budget
+
+    @property
     def is_whole(self) -> bool:
         """Stored as integers: sizes and indices."""
         return self.stored is not None and self.stored.dtype.kind in "iu"
@@ -157,6 +182,10 @@ class Tensor:
     def transposed(self, order: tuple[int, ...]) -> Tensor:
         return self._moved(lambda array: array.transpose(order))
 
+    def part(self, cuts: tuple[slice, ...]) -> Tensor:
+        """One slice for each dimension."""
+        return self._moved(lambda array: array[cuts])
+
     def broadcast(self, shape: tuple[int, ...]) -> Tensor:
         """Raises: InputError if it does not broadcast to just that shape, or is too large there."""
         self._spend(shape, 1)
@@ -164,6 +193,43 @@ class Tensor:
             return self._moved(lambda array: np.broadcast_to(array, shape))
         except ValueError:
             raise InputError(f"an array of shape {list(self.shape)} does not broadcast to {list(shape)}") from None
+
+    def at(self, index: npt.NDArray[np.intp], otherwise: int = 0) -> Tensor:
+        """The entries at these places, counted in C order, in the shape of `index`; that number where it is negative.
+
+        Each of them is a stored one still, if these are: zeros and ones are what they are in any format.
+        """
+        self._spend(index.shape, 1)
+        made = Tensor.__new__(Tensor)
+        made.stored = made._exact = None
+        made._budget = self._budget
+        if self.stored is not None:
+            made.stored = _taken(self.stored, index, otherwise)
+        elif self._exact is not None:
+            numerators, denominator = self._exact
+            made._exact = _taken(numerators, index, otherwise * denominator), denominator
+        return made
+
+    def summed(self, axis: int) -> Tensor:
+        """Over one axis."""
+        numerators, denominator = self.exact()
+        self._spend(numerators.shape, _bits(numerators) + numerators.shape[axis].bit_length())
+        return self._reduced(numerators.sum(axis=axis), denominator)
+
+    @staticmethod
+    def joined(parts: Sequence[Tensor]) -> Tensor:
+        """Vectors, one after the other; stored, if all of them are, and of one type."""
+        budget = parts[0]._budget
+        budget.spend((sum(part.size for part in parts),), 1)
+        kinds = {None if part.stored is None else part.stored.dtype for part in parts}
+        if len(kinds) == 1 and None not in kinds:
+            return Tensor(np.concatenate([part.stored for part in parts if part.stored is not None]), budget=budget)
+        exact = [part.exact() for part in parts]
+        common = math.lcm(*(denominator for _, denominator in exact))
+        bits = max(_bits(numerators) + _bits(common // denominator) for numerators, denominator in exact)
+        budget.spend((sum(part.size for part in parts),), bits)
+        made = np.concatenate([numerators * (common // denominator) for numerators, denominator in exact])
+        return Tensor(None, (made, common), budget)
 
     def _moved(self, change: Callable[[Any], Any]) -> Tensor:
         made = Tensor.__new__(Tensor)  # the same numbers: they were checked
@@ -285,6 +351,14 @@ def _bits(x: IntegerArray | int) -> int:
     if isinstance(x, int):
         return x.bit_length()
     return max(map(int.bit_length, x.ravel().tolist()), default=0)
+
+
+def _taken(array: Any, index: npt.NDArray[np.intp], otherwise: int) -> Any:
+    flat = array.reshape(-1)
+    found = flat[np.maximum(index, 0)]
+    if (missing := index < 0).any():
+        found[missing] = otherwise
+    return found
 
 
 def _objects(array: Any) -> IntegerArray:

@@ -31,10 +31,10 @@ import numpy.typing as npt
 from compare import hostile, pictures
 from compare.harness import Outcome, Setting, table
 from intervalcert import Bounds, Network, certify, compute_bounds, save_bounds
-from intervalcert.model.linear_maps import Dense
 from intervalcert.backends.registry import get_backend, precision_ladder
 from intervalcert.bounds.norm_bounds import Plan, layer_bound
 from intervalcert.model.arrays import exact_matrix
+from intervalcert.model.linear_maps import Dense
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.proof.cholesky import cholesky_upper
 from intervalcert.proof.norms import norm_upper

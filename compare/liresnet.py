@@ -1,10 +1,11 @@
-"""The architecture of LiResNet (Hu, Zou, Wang, Leino, Fredrikson: "Unlocking Deterministic Robustness Certification on
-ImageNet", NeurIPS 2023), the network of the best published certified accuracy on CIFAR-10 when it appeared: how long its
-margins take, proved; and, in the same run, what that project does instead.
+"""The architecture of LiResNet: how long proved margins take; and, in the same run, what that project does instead.
+
+(Hu, Zou, Wang, Leino, Fredrikson: "Unlocking Deterministic Robustness Certification on ImageNet", NeurIPS 2023; the
+network of the best published certified accuracy on CIFAR-10 when it appeared.)
 
 A stem of 5x5, stride 2, 3 -> 512 channels; 12 linear residual convolutions x + conv(x), 512 -> 512, 3x3 on 16 x 16; a
-neck of 4x4, stride 4, and a dense layer to 2048; 8 dense layers of 2048; a head of 10; MinMax between them (the channels
-of one half with those of the other). Weights are synthetic: what is measured does not depend on them.
+neck of 4x4, stride 4, and a dense layer to 2048; 8 dense layers of 2048; a head of 10; MinMax between them (channels of
+one half with those of the other). Weights are synthetic: what is measured does not depend on them.
 
 That project takes 500 steps of the power method in floats for the norm of each convolution when it validates, and
 `torch.linalg.matrix_norm` for matrices. The power method is a lower bound: what is certified with it may be false.

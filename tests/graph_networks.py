@@ -50,7 +50,7 @@ def with_residuals(rng, function="relu"):
 
 
 def with_block(rng, function="relu"):
-    """x + W·f(V·x), then f, then a matrix: a residual connection over the identity."""
+    """X + W·f(V·x), then f, then a matrix: a residual connection over the identity."""
     terms = [
         (Term(INPUT, dense(rng, 2, 2)),),
         (Term(INPUT, identity((2,))), Term(0, dense(rng, 2, 2))),

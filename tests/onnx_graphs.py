@@ -9,7 +9,7 @@ import numpy as np
 
 from intervalcert.model.activations import MaxPool, Sorting
 from intervalcert.search.float_network import FloatNetwork
-from tests.onnx_models import model, node, read, run, whole
+from tests.onnx_models import model, node, run, whole
 
 SAMPLES = 3
 MOST = 160  # numbers at one place
@@ -160,7 +160,9 @@ class Drawing:
     def entrywise(self):
         name, shape = self.pick()
         sides = self.random.choice([(), (1,), (shape[0], 1, 1), shape, shape[1:], (1, *shape)])
-        self.add(self.random.choice(["Add", "Sub", "Mul"]), f"{name} {self.constant(quarters(self.random, *sides))}", shape)
+        self.add(
+            self.random.choice(["Add", "Sub", "Mul"]), f"{name} {self.constant(quarters(self.random, *sides))}", shape
+        )
 
     def normalise(self):
         name, shape = self.pick()
@@ -237,7 +239,9 @@ class Drawing:
     def gather(self):
         name, shape = self.pick()
         axis = self.random.randrange(3)
-        places = [self.random.randrange(-shape[axis], shape[axis]) for _ in range(self.random.randint(1, shape[axis] + 1))]
+        places = [
+            self.random.randrange(-shape[axis], shape[axis]) for _ in range(self.random.randint(1, shape[axis] + 1))
+        ]
         if self.random.random() < 0.5:
             places = self.random.sample(range(shape[axis]), shape[axis])
         made = (*shape[:axis], len(places), *shape[axis + 1 :])
@@ -252,7 +256,9 @@ class Drawing:
     def reshape(self):
         name, shape = self.pick()
         count = prod(shape)
-        sides = [s for s in product(range(1, count + 1), repeat=2) if count % (s[0] * s[1]) == 0 and s[0] * s[1] <= count]
+        sides = [
+            s for s in product(range(1, count + 1), repeat=2) if count % (s[0] * s[1]) == 0 and s[0] * s[1] <= count
+        ]
         first, second = self.random.choice(sides)
         made = (first, second, count // (first * second))
         self.add("Reshape", f"{name} {self.constant(whole(-1, *made))}", made)
@@ -261,7 +267,10 @@ class Drawing:
         name, shape = self.pick()
         mode = self.random.choice(["constant", "constant", "constant", "reflect", "edge"])
         most = [2 if mode != "reflect" else min(2, side - 1) for side in shape]
-        ends = [[self.random.randint(0, n) if i else self.random.choice([0, 0, min(n, 1)]) for i, n in enumerate(most)] for _ in range(2)]
+        ends = [
+            [self.random.randint(0, n) if i else self.random.choice([0, 0, min(n, 1)]) for i, n in enumerate(most)]
+            for _ in range(2)
+        ]
         made = [side + a + b for side, a, b in zip(shape, *ends, strict=True)]
         if prod(made) > MOST:
             return

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from strategies import at_least_the_norm, rational_matrices, to_rows
 
 from intervalcert import Network, audit, compute_bounds
-from intervalcert.model.linear_maps import Dense
 from intervalcert.backends.registry import backend_names, get_backend, precision_ladder
 from intervalcert.bounds.norm_bounds import Plan, layer_bound
 from intervalcert.errors import UsageError
 from intervalcert.model.arrays import exact_matrix
+from intervalcert.model.linear_maps import Dense
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.proof import cholesky as cholesky_module
 from intervalcert.proof.cholesky import Factor, cholesky_upper
@@ -56,7 +56,9 @@ def test_the_excess_is_below_a_billionth(name, kind):
 
 def test_it_is_tighter_than_eleven_steps_of_gram_iteration():
     weights = exact_matrix(orthogonal(np.random.default_rng(5), (64, 64)), "a flat spectrum")
-    by_factor, by_gram = (layer_bound(Dense(weights), precision_ladder("float64"), Plan(m, 11)) for m in ("cholesky", "gram"))
+    by_factor, by_gram = (
+        layer_bound(Dense(weights), precision_ladder("float64"), Plan(m, 11)) for m in ("cholesky", "gram")
+    )
     assert by_factor.upper < by_gram.upper * (1 - Fraction(1, 10**5))
 
 

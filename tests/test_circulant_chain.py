@@ -402,6 +402,14 @@ def test_never_above_the_product_of_norms_on_the_same_tori(seed):
         assert square <= total * float(sum((w[j] - w[i]) ** 2) / unit**2) * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_tuned_multipliers_are_no_worse_and_true(seed):
+    network = drawn(seed, ["relu", "leaky_relu:0.25"], hidden=4)
+    closed, tuned = (squares_of(network, search_circulant(network, rounds)) for rounds in (0, 3))
+    assert math.prod(tuned.values()) < math.prod(closed.values())
+    assert steeper_than(network, tuned) == []
+
+
 def test_equal_rows_have_no_margin():
     rng = np.random.default_rng(3)
     first = convolution(rng, 1, 2, (4, 4), (3, 3), (1, 1), (1, 1, 1, 1))

@@ -23,7 +23,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from intervalcert import Bounds, Network, SoundnessError, api, certify, compute_bounds, load_bounds, save_bounds
-from intervalcert.model.linear_maps import Dense
 from intervalcert.backends import generic as generic_module
 from intervalcert.backends.arb import ArbBackend, ArbMatrix, ArbScalar
 from intervalcert.backends.exact import ExactBackend, ExactMatrix, ExactScalar
@@ -36,6 +35,7 @@ from intervalcert.bounds.margin_bounds import MarginMethod, MarginPlan, NetworkB
 from intervalcert.bounds.norm_bounds import Plan, layer_bound
 from intervalcert.errors import InconclusiveError
 from intervalcert.model.activations import ACTIVATIONS
+from intervalcert.model.linear_maps import Dense
 from intervalcert.numbers.matrices import RationalMatrix, RationalVector
 from intervalcert.numbers.rounding import round_down, sqrt_lower, sqrt_upper
 from intervalcert.proof import decision as certifier_module

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intervalcert import Network, compute_bounds
-from intervalcert.model.linear_maps import Dense
 from intervalcert.api import vectorised_certifier, verification_job
 from intervalcert.backends import float64
 from intervalcert.backends.float64 import Float64Backend, Float64Matrix
@@ -27,6 +26,7 @@ from intervalcert.backends.registry import get_backend, precision_ladder
 from intervalcert.bounds.norm_bounds import Plan, layer_bound
 from intervalcert.errors import UnboundedError
 from intervalcert.model.arrays import exact_matrix
+from intervalcert.model.linear_maps import Dense
 from intervalcert.numbers.float_environment import arithmetic_fault, product_fault
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import round_up, sqrt_lower, sqrt_upper

@@ -340,7 +340,10 @@ def _is_beyond(
     shared = Fraction(float(found.shared[0])) + Fraction(found.shared_slope) * Fraction(eps)
     if sum((x - y) ** 2 for x, y in zip(floats[head], exact[head], strict=True)) > shared**2:
         return True
-    own = [Fraction(float(a)) + Fraction(float(b)) * Fraction(eps) for a, b in zip(found.own[:, 0], found.own_slope)]
+    own = [
+        Fraction(float(a)) + Fraction(float(b)) * Fraction(eps)
+        for a, b in zip(found.own[:, 0], found.own_slope, strict=True)
+    ]
     alone = program.exact_inner(last, floats)
     if any(abs(x - y) > e for x, y, e in zip(floats[last], alone, own, strict=True)):
         return True

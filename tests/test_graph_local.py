@@ -1,9 +1,10 @@
-"""Local refinement on graphs against the truth: no point that it certifies flips, every reach holds, and every fault put
+"""Local refinement on graphs against the truth: no point that it certifies flips, every reach holds, and each fault put
 into it on purpose is found by the same search. Then the prover alone: whatever of a witness is spoilt, it refuses.
 """
 
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -22,7 +23,8 @@ from intervalcert.proof.graph_chain import Contenders, Functions
 from intervalcert.proof.graph_local import GraphLocalChecker, GraphLocalWitness
 from intervalcert.proof.graphs import Passage
 from intervalcert.proof.images import Compression
-from intervalcert.search import graph_guide, graph_local as search_module
+from intervalcert.search import graph_guide
+from intervalcert.search import graph_local as search_module
 from intervalcert.search.float_network import FloatNetwork
 from intervalcert.search.graph_local import GraphLocalSearch
 from intervalcert.search.plain import PlainBackend
@@ -83,7 +85,9 @@ def test_every_reach_holds(kind):
             at = truth.inner(x)
             for _ in range(12):
                 angle, part = rng.uniform(0, 2 * np.pi), rng.choice([1.0, 0.8, 0.4])
-                step = [Fraction(float(a)) for a in eps * part * (1 - 2.0**-40) * np.array([np.cos(angle), np.sin(angle)])]
+                step = [
+                    Fraction(float(a)) for a in eps * part * (1 - 2.0**-40) * np.array([np.cos(angle), np.sin(angle)])
+                ]
                 there = truth.inner([a + b for a, b in zip(x, step, strict=True)])
                 for chain in verdict.witness.chains:
                     looked += check_reaches(network, chain, at, there)
@@ -500,7 +504,7 @@ def test_dense_networks_give_about_the_same_ratios():
 
     rng = np.random.default_rng(0)
     widths = [6, 12, 10, 4]
-    arrays = [rng.integers(-16, 17, (b, a)) / 16 for a, b in zip(widths, widths[1:], strict=False)]
+    arrays = [rng.integers(-16, 17, (b, a)) / 16 for a, b in pairwise(widths)]
     network = Network.from_arrays(arrays, [rng.integers(-8, 9, len(w)) / 16 for w in arrays])
     bounds = compute_bounds(network, "float64")
     points = PointEvaluator(network, [layer.upper for layer in bounds.layers], EXACT)

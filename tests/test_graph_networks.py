@@ -193,7 +193,7 @@ def test_what_is_not_added_up_stays_apart():
 
 
 def quotients(network, seed):
-    """The largest squared quotients of differences of leads that some pairs of inputs show, for all pairs of classes."""
+    """The largest squared quotients of differences of leads some pairs of inputs show, of all pairs of classes."""
     random = Random(seed)
     found = {}
     for x in points(network, 3, seed):

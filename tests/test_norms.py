@@ -24,7 +24,6 @@ from strategies import (
     to_rows,
 )
 
-from intervalcert.model.linear_maps import Dense
 from intervalcert.backends.arb import ArbBackend
 from intervalcert.backends.escalation import is_sharp
 from intervalcert.backends.exact import ExactBackend, ExactMatrix, ExactScalar
@@ -32,6 +31,7 @@ from intervalcert.backends.generic import GenericMatrix
 from intervalcert.backends.registry import backend_names, get_backend, precision_ladder
 from intervalcert.bounds.norm_bounds import LayerBound, Plan, layer_bound
 from intervalcert.errors import SoundnessError, UndecidedError, UsageError
+from intervalcert.model.linear_maps import Dense
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import sqrt_lower, sqrt_upper
 from intervalcert.proof import layer_norms

@@ -43,7 +43,7 @@ def expected(stem):
 
 
 def test_the_fixtures_are_there():
-    assert len(STEMS) == 30
+    assert len(STEMS) == 40
     assert set(STEMS) > REFUSED
 
 
@@ -125,9 +125,9 @@ def test_activations_of_torch(stem, name):
     assert load_model(FIXTURES / f"zoo_{stem}_torchscript.onnx").activations == (name, None)
 
 
-def test_softplus_as_dynamo_writes_it_is_a_branch():
+def test_softplus_as_dynamo_writes_it_depends_on_a_comparison():
     """Where(x > 20, x, Softplus(x)) is another function than Softplus, if only a little."""
-    with pytest.raises(InputError, match=r"the value 'linear' goes to node .* \(Softplus\) and to node .* \(Greater\)"):
+    with pytest.raises(InputError, match=r"\(Greater\): what is computed depends on a comparison"):
         load_model(FIXTURES / "zoo_softplus_dynamo.onnx")
 
 
@@ -205,7 +205,7 @@ def test_what_moves_no_numbers_may_follow_a_softmax():
     assert read(model(nodes, {"W": W}), strip_softmax=True).outputs == 4
 
 
-# -- what is no chain, or not understood -------------------------------------------------------------------------------
+# -- what is not understood --------------------------------------------------------------------------------------------
 
 
 def with_name(name, op, inputs, output, **attributes):
@@ -215,8 +215,18 @@ def with_name(name, op, inputs, output, **attributes):
 
 
 MISTAKES = {
-    "convolution": ([with_name("c1", "Conv", "x W", "y")], r"node 'c1' \(Conv\): convolutions are not read yet; leave"),
-    "pooling": ([with_name("p", "MaxPool", "x", "y", kernel_shape=[2])], r"node 'p' \(MaxPool\): pooling is not read"),
+    "convolution": (
+        [with_name("c1", "Conv", "x W", "y")],
+        r"node 'c1' \(Conv\): it is applied to what has the shape \[batch, 3\]: a batch, channels, and one or two sides",
+    ),
+    "transposed convolution": (
+        [with_name("c2", "ConvTranspose", "x W", "y")],
+        r"node 'c2' \(ConvTranspose\): of convolutions plain ones are read \(Conv\); leave it out",
+    ),
+    "pooling": (
+        [with_name("p", "LpPool", "x", "y", kernel_shape=[2])],
+        r"node 'p' \(LpPool\): of pools those with maxima and means are read; leave it out",
+    ),
     "recurrence": ([with_name("r", "LSTM", "x W W", "y")], r"node 'r' \(LSTM\): recurrent layers are not understood"),
     "layer norm": ([node("LayerNormalization", "x b", "y")], r"node 0 \(LayerNormalization\): what it divides by dep"),
     "gelu": ([node("Gelu", "x", "y")], r"node 0 \(Gelu\): no bounds of this function are proved; those of Relu, Leaky"),
@@ -230,18 +240,26 @@ MISTAKES = {
         [node("FusedGemm", "x W", "y", domain="com.microsoft")],
         r"node 0 \(FusedGemm\): an operator of 'com.microsoft' is not understood",
     ),
-    "residual": (
-        [LINEAR, node("Relu", "z", "r"), node("Add", "r z", "y")],
-        r"the value 'z' goes to node 1 \(Relu\) and to node 2 \(Add\): a branch \(a residual connection, say\).*leave",
+    "a sum of other shapes": (
+        [LINEAR, node("Add", "z x", "y")],
+        r"node 1 \(Add\): what has the shapes \[batch, 4\] and \[batch, 3\] is added up: one would be repeated",
     ),
     "twice in one node": (
         [node("Mul", "x x", "y")],
-        r"the value 'x' goes to node 0 \(Mul\) and to node 0 \(Mul\): a bra",
+        r"node 0 \(Mul\): a product of two values that depend on the input; leave it out",
+    ),
+    "a matrix of the input": (
+        [node("MatMul", "x x", "y")],
+        r"node 0 \(MatMul\): a product of two values that depend on the input",
+    ),
+    "a comparison": (
+        [LINEAR, node("Greater", "z z", "g"), node("Where", "g z z", "y")],
+        r"node 1 \(Greater\): what is computed depends on a comparison",
     ),
     "output that goes on": ([node("Relu", "x", "y"), node("Relu", "y", "z"), node("Add", "y z", "w")], None),
-    "two flows put together": (
+    "a constant put beside": (
         [node("Concat", "x W", "y", axis=1)],
-        r"\(Concat\): values that depend on the input are",
+        r"\(Concat\): constants are put together with what depends on the input",
     ),
     "division by the input": ([node("Div", "b x", "y")], r"node 0 \(Div\): a division by what depends on the input"),
     "not an activation": (

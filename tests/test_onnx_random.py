@@ -313,7 +313,8 @@ def test_the_comparison_notices_any_other_number():
         layer = network.layers[index]
         values = fractions(getattr(layer, part))
         values[row][column] += Fraction(1, 1000)
-        changed = replace(layer, **{part: RationalMatrix.from_fractions(values)})
+        numbers = {"weights": layer.weights, "bias": layer.bias, part: RationalMatrix.from_fractions(values)}
+        changed = layer.with_weights(**numbers)
         wrong = replace(network, layers=(*network.layers[:index], changed, *network.layers[index + 1 :]))
         assert not agree(wrong, made, INPUTS, computed=found)
 

@@ -626,8 +626,8 @@ def test_invariants_of_a_network():
     rows = {"weights": [[0, 1], [1, 1]], "outputs": [[0, 0], [1, 1], [1, 1]]}
     for made in rows.values():
         bias = column if len(made) == 2 else None
+        layer = Layer.dense(INPUT, RationalMatrix.from_integers(made), bias, None)
         with pytest.raises(InputError, match="the first of two must be the threshold"):
-            layer = Layer.dense(INPUT, RationalMatrix.from_integers(made), bias, None)
             Network((layer,), source, single=Single(Fraction(2)))
     with pytest.raises(InputError, match="the first of two must be the threshold"):
         replace(one, single=Single(Fraction(3)))

@@ -19,7 +19,6 @@ from slopes import pairs_of, some_points, steeper_than
 from strategies import at_least_the_norm, to_rows
 
 from intervalcert import InputError, Network, audit, compute_bounds, load_bounds, save_bounds
-from intervalcert.model.linear_maps import Dense
 from intervalcert.backends.registry import get_backend
 from intervalcert.bounds import margin_bounds
 from intervalcert.bounds.costs import exact_seconds
@@ -28,6 +27,7 @@ from intervalcert.errors import InconclusiveError, UnboundedError, UndecidedErro
 from intervalcert.io.array_archive import write_arrays
 from intervalcert.io.bounds_file import witnesses_of
 from intervalcert.io.witness_file import load_witnesses, packed_witnesses
+from intervalcert.model.linear_maps import Dense
 from intervalcert.numbers.matrices import RationalMatrix, exact_integers
 from intervalcert.numbers.rounding import sqrt_upper
 from intervalcert.proof.chain import check_chain

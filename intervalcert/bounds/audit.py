@@ -10,7 +10,7 @@ from typing import Any
 
 from intervalcert.backends.protocol import Backend
 from intervalcert.bounds.costs import exact_seconds, tuning_seconds, usual_seconds
-from intervalcert.bounds.margin_bounds import MARGIN_METHODS, Margins, check_size, margins_by
+from intervalcert.bounds.margin_bounds import MARGIN_METHODS, Margins, check_size, found_chains, margins_by
 from intervalcert.bounds.norm_bounds import LayerBound, prove_norm
 from intervalcert.bounds.results import Bounds
 from intervalcert.errors import InconclusiveError, InputError
@@ -19,7 +19,6 @@ from intervalcert.model.network import Network
 from intervalcert.numbers.pairs import PairMatrix
 from intervalcert.proof.layer_norms import NormWitness
 from intervalcert.proof.witnesses import Witnesses
-from intervalcert.search.chain import search_chains
 from intervalcert.search.layer_norms import search_norm
 
 __all__ = [
@@ -198,7 +197,7 @@ def _searched(bounds: Bounds, network: Network) -> Witnesses:
         for branch, said in zip(network.branches, bounds.layers, strict=True)
     )
     chained = bounds.method.margins != "product" and len(network.layers) > 1
-    return Witnesses(norms, search_chains(network, bounds.method.tuning_rounds) if chained else ())
+    return Witnesses(norms, found_chains(network, bounds.method.tuning_rounds)[0] if chained else ())
 
 
 def _proved_layers(

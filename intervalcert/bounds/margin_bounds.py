@@ -23,11 +23,13 @@ from intervalcert.numbers.pairs import PairMatrix, floats_above
 from intervalcert.numbers.parsing import MAX_BINARY_EXPONENT
 from intervalcert.numbers.rounding import round_up
 from intervalcert.numbers.text import decimal_upper
-from intervalcert.proof.chain import ChainWitness, check_chain, distances_squared
+from intervalcert.proof.chain import ChainWitness, check_chain, distances_squared, has_ellipsoids
 from intervalcert.proof.data import is_plain, size_of
+from intervalcert.proof.graph_chain import GraphChain
 from intervalcert.proof.layer_norms import NormWitness
 from intervalcert.proof.witnesses import Witnesses
 from intervalcert.search.chain import search_chains
+from intervalcert.search.graph_guide import TooWideError
 from intervalcert.search.layer_norms import search_norm
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "NetworkBounds",
     "chain_margins",
     "check_size",
+    "found_chains",
     "layer_bounds",
     "margins_by",
     "network_bounds",
@@ -55,6 +58,11 @@ MAX_WITNESS_BYTES = 2**28
 """Witnesses that take more are not kept: 256 MiB hold those of five layers of a thousand neurons."""
 
 NO_CHAIN = "chain: floats find none that is proved (a layer of zeros, or sizes beyond them): the product stands"
+
+TOO_WIDE = "chain: {}: the product stands"
+
+_MOST_BYTES = 2**23
+"""Larger witnesses of chains through graphs are shown to the first number system alone: others would take hours."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +111,7 @@ class Margins:
 
 @dataclass(frozen=True)
 class NetworkBounds:
-    """What the first stage gives: a bound of each branch (of a chain: of each layer), from them the margins, and what proves all of it.
+    """What the first stage gives: a bound of each branch (of a chain: of each layer), the margins, and their witnesses.
 
     witnesses: None if they take more than `MAX_WITNESS_BYTES`.
     """
@@ -204,8 +212,10 @@ def _is_sharp(found: Vector[Any]) -> bool:
     return not found.blunt(SHARP_BITS)
 
 
-def chain_margins(network: Network, ladder: Sequence[Backend[Any]], witness: ChainWitness) -> Margins | None:
-    """The margins that a chain shows; None if exact rationals refute it.
+def chain_margins(
+    network: Network, ladder: Sequence[Backend[Any]], witness: ChainWitness | GraphChain
+) -> Margins | None:
+    """The margins that a chain shows; None if exact rationals refute it, or nobody has the time to do either.
 
     Guarantees: each entry is a margin Lipschitz bound, a dyadic of `prec` bits. Raises: InconclusiveError if the last
     number system can neither prove the witness nor, being exact, refute it.
@@ -215,10 +225,11 @@ def chain_margins(network: Network, ladder: Sequence[Backend[Any]], witness: Cha
         claim = check_chain(network, witness, backend)
         return claim.squares.roots(backend), claim.sigmas
 
+    is_long = not has_ellipsoids(network) and size_of(witness) > _MOST_BYTES
     try:
-        escalated = escalate(ladder, compute, is_useful=lambda found: _is_sharp(found[0]))
+        escalated = escalate(ladder[:1] if is_long else ladder, compute, is_useful=lambda found: _is_sharp(found[0]))
     except InconclusiveError:
-        if ladder[-1].working_bits is not None:
+        if ladder[-1].working_bits is not None and not is_long:
             raise  # finer numbers might prove it: then the exact run would take the chain, and so must this one
         return None
     roots, sigmas = escalated.value
@@ -238,16 +249,25 @@ def _smaller(one: Margins, other: Margins) -> Margins:
     return replace(one, matrix=matrix, skipped_because=skipped)
 
 
+def found_chains(network: Network, rounds: int) -> tuple[tuple[ChainWitness | GraphChain, ...], str]:
+    """What `search_chains` finds, and what is said if that is nothing."""
+    try:
+        return search_chains(network, rounds), NO_CHAIN
+    except TooWideError as error:
+        return (), TOO_WIDE.format(error)
+
+
 def margins_by(
     method: MarginMethod,
     network: Network,
     layers: Sequence[LayerBound],
-    chains: Sequence[ChainWitness],
+    chains: Sequence[ChainWitness | GraphChain],
     ladder: Sequence[Backend[Any]],
+    why_none: str = NO_CHAIN,
 ) -> Margins:
     """The product, the chains, or the smallest of all, pair by pair. Without a chain or a hidden layer: the product.
 
-    A chain that was asked for and not found, or not proved, is among what was skipped.
+    A chain that was asked for and not found, or not proved, is among what was skipped. why_none: said in its place.
     """
     if method == "product" or len(network.layers) == 1:
         return product_margins(network, layers, ladder)
@@ -256,7 +276,7 @@ def margins_by(
         return reduce(_smaller, proved)
     product = product_margins(network, layers, ladder)
     if not proved:
-        return replace(product, skipped_because=(*product.skipped_because, NO_CHAIN))
+        return replace(product, skipped_because=(*product.skipped_because, why_none))
     return reduce(_smaller, (*proved, product))
 
 
@@ -274,8 +294,8 @@ def network_bounds(
     layers, norms = tuple(bound for bound, _ in found), tuple(witness for _, witness in found if witness is not None)
     check_size(network, layers)
     chained = plan.method != "product" and len(network.layers) > 1
-    chains = search_chains(network, plan.tuning_rounds) if chained else ()
+    chains, why_none = found_chains(network, plan.tuning_rounds) if chained else ((), NO_CHAIN)
     witnesses = Witnesses(norms, chains) if len(norms) == len(layers) else None
     if witnesses is not None and size_of(witnesses) > MAX_WITNESS_BYTES:
         witnesses = None
-    return NetworkBounds(layers, margins_by(plan.method, network, layers, chains, ladder), witnesses)
+    return NetworkBounds(layers, margins_by(plan.method, network, layers, chains, ladder, why_none), witnesses)

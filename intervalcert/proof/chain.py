@@ -38,10 +38,10 @@ from intervalcert.model.layers import Layer
 from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import dyadic_value
+from intervalcert.proof.blocks import MOST_APART
 from intervalcert.proof.cholesky import Factor, eigenvalue_upper
 from intervalcert.proof.data import Witness
 from intervalcert.proof.ellipsoids import LoewnerMajorant, Sector, Step, check_majorant, check_step, point
-from intervalcert.proof.blocks import MOST_APART
 from intervalcert.proof.graph_chain import GraphChain, graph_squares
 from intervalcert.proof.graphs import Passage
 
@@ -112,17 +112,18 @@ def has_ellipsoids(network: Network) -> bool:
     )
 
 
-def check_chain(
-    network: Network, witness: ChainWitness | GraphChain, backend: Backend[Any]
-) -> ChainClaim[Any]:
+def check_chain(network: Network, witness: ChainWitness | GraphChain, backend: Backend[Any]) -> ChainClaim[Any]:
     """Guarantees: each number encloses that of the exact run with the same witness, which is a bound as above.
 
     Of a graph of layers, by `graph_chain`, without sigmas.
     Raises: InconclusiveError unless the witness is proved on this number system.
     """
-    if has_ellipsoids(network):
-        return _check_ellipsoids(network, [link for link in witness if isinstance(link, ChainLink)], backend)
+    ellipsoids = [link for link in witness if isinstance(link, ChainLink)]
     links = tuple(link for link in witness if not isinstance(link, ChainLink))
+    if has_ellipsoids(network) and not links:
+        return _check_ellipsoids(network, ellipsoids, backend)
+    if ellipsoids or has_ellipsoids(network):
+        raise UndecidedError("a chain of another kind of network")
     found = graph_squares(Passage(network, backend), network, links, backend)
     if found is None:  # the logits are the same for all inputs
         zeros = RationalMatrix.filled((network.outputs, 1), Fraction(0))
@@ -132,8 +133,8 @@ def check_chain(
 
 def _check_ellipsoids(network: Network, witness: Sequence[ChainLink], backend: Backend[Any]) -> ChainClaim[Any]:
     """Of a chain of matrices."""
-    if len(witness) != len(network.layers) - 1 or not network.is_dense:
-        raise UndecidedError("a chain of another number of layers, or of a network that is none of matrices")
+    if len(witness) != len(network.layers) - 1:
+        raise UndecidedError("a chain of another number of layers")
     gain = Fraction(1)
     sigmas: list[Any] = []
     before: Matrix[Any] | None = None

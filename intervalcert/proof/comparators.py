@@ -1,6 +1,6 @@
 """Sorting and largest numbers, as steps that compare pairs: min(a, b), max(a, b) = (a + b ∓ |a - b|)/2.
 
-a + b is linear, and |a - b| is a function of one variable, with slopes in [-1, 1], of which near a known point `sectors`
+a + b is linear, and |a - b| is a function of one variable with slopes in [-1, 1], of which near a known point `sectors`
 finds how far it bends. So whatever compares pairs and puts them in order is a chain of linear maps and such functions:
 
 * Sorting groups: pairs of neighbours are put in order, first those that begin at an even place, then those at an odd
@@ -86,7 +86,7 @@ def difference(ends: FloatBounds, left: Indices, right: Indices) -> FloatBounds:
 
 
 def kept_of(ends: FloatBounds, step: Comparison) -> FloatBounds:
-    """Ends of what is kept: the smaller of two numbers lies between the smaller of their lower and of their upper ends."""
+    """Ends of what is kept: the smaller of two numbers is between the smaller of their lower and upper ends."""
     found: list[Floats] = []
     for end in ends:
         made = end.copy()

@@ -131,7 +131,9 @@ class _AllInputs(WitnessGuide):
     def sector(self, rows: Matrix[Any], function: Activation, least: Fraction, ends: FloatBounds) -> Sector:  # noqa: ARG002
         found = self.functions(rows.shape[0])
         slopes = function.slopes
-        if slopes is None or not encloses(found.sector, min(slopes[0], slopes[0] * least), max(slopes[1], slopes[1] * least)):
+        if slopes is None or not encloses(
+            found.sector, min(slopes[0], slopes[0] * least), max(slopes[1], slopes[1] * least)
+        ):
             raise UndecidedError("a sector does not hold the slopes of the activation")
         return found.sector
 
@@ -174,7 +176,7 @@ def graph_squares(
 def images_below(
     network: Network, images: dict[int, Image], backend: Backend[Any]
 ) -> list[tuple[RationalMatrix, Matrix[Any]]]:
-    """Of each branch of the last layer whose source changes: its matrix, at the numbers that change, and their image."""
+    """Of each branch of the last layer whose source changes: its matrix at the numbers that change, and their image."""
     found = []
     for term, matrix in zip(network.layers[-1].branches, network.head, strict=True):
         image = images.get(term.source)

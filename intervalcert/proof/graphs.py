@@ -182,9 +182,7 @@ class Passage:
 
     # -- activations -------------------------------------------------------------------------------------------------
 
-    def _activated(
-        self, layer: Layer, rows: Matrix[Any], ends: FloatBounds, ball: _Ball, guide: Guide
-    ) -> Image | None:
+    def _activated(self, layer: Layer, rows: Matrix[Any], ends: FloatBounds, ball: _Ball, guide: Guide) -> Image | None:
         function = layer.activation
         if isinstance(function, Componentwise):
             return self._bent(rows, function, layer.least_factor, ends, ball, guide)
@@ -202,9 +200,7 @@ class Passage:
         rows = self._scaled(rows, layer.after, ball, guide)
         return Image(np.arange(rows.shape[0]), rows)
 
-    def _scaled(
-        self, rows: Matrix[Any], by: UncertainScale | None, ball: _Ball, guide: Guide
-    ) -> Matrix[Any]:
+    def _scaled(self, rows: Matrix[Any], by: UncertainScale | None, ball: _Ball, guide: Guide) -> Matrix[Any]:
         """C·x for a diagonal C with entries in [least, 1]."""
         if by is None:
             return rows
@@ -313,4 +309,4 @@ def _columns_at_once(linear: LinearMap) -> int:
     if not isinstance(linear, Convolution):
         return 2**30
     taps, places = linear.window.table.shape
-    return max(1, _SPREAD_OUT // (linear.channels * taps * places))
+    return max(1, int(_SPREAD_OUT // (linear.channels * taps * places)))

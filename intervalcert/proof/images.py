@@ -11,7 +11,7 @@ positive with ρ_k <= v_k·w_k, and Y = V·X. Then
 
     ηᵀ(I - YᵀY)η + Σ (ν_k/w_k)² <= ||η||²,           because (ν_k/w_k)² <= (v_k·x_k)².                              (1)
 
-So η and ν are images of another vector, no longer than η. Its last part is (ν_k/w_k)_k: ν_k has the image w_k there. The
+So η and ν are images of another vector no longer than η. Its last part is (ν_k/w_k)_k: ν_k has the image w_k there. The
 first part η' gives η, in one of two ways.
 
 * Inside: G has as many rows and columns as η has entries, and Gᵀ(I - YᵀY)G >= I in the Loewner order. Then G is

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from intervalcert.proof.chain import ChainWitness
 from intervalcert.proof.data import Witness
+from intervalcert.proof.graph_chain import GraphChain
 from intervalcert.proof.layer_norms import NormWitness
 
 __all__ = ["Witnesses"]
@@ -16,4 +17,4 @@ class Witnesses(Witness):
     """norms: one for each layer. chains: some or none, each of which bounds all margins; the first gives the sigmas."""
 
     norms: tuple[NormWitness, ...]
-    chains: tuple[ChainWitness, ...] = ()
+    chains: tuple[ChainWitness | GraphChain, ...] = ()

@@ -223,7 +223,7 @@ def network_tables(network: Network, space: EpsSpace) -> Group:
     for index, layer in enumerate(network.model_layers):
         for place, term in enumerate(layer.terms):
             kind = () if network.is_dense else (_source_text(term.source), str(term.map))
-            sizes = (term.map.shape if network.is_dense else map(shape_text, (term.map.out_shape, term.map.in_shape)))
+            sizes = term.map.shape if network.is_dense else map(shape_text, (term.map.out_shape, term.map.in_shape))
             if place:  # one more branch of the same layer
                 layers.add_row("", *kind, *map(str, sizes), "", "", "", "")
                 continue

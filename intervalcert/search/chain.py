@@ -18,10 +18,12 @@ from intervalcert.backends.protocol import Floats
 from intervalcert.model.layers import Layer
 from intervalcert.model.network import Network
 from intervalcert.numbers.rounding import float_enclosure
-from intervalcert.proof.chain import ChainLink, ChainWitness, slopes_over_constant
+from intervalcert.proof.chain import ChainLink, ChainWitness, has_ellipsoids, slopes_over_constant
 from intervalcert.proof.ellipsoids import Sector
+from intervalcert.proof.graph_chain import GraphChain
 from intervalcert.search.ellipsoids import GuessedStep, guess_majorant, guess_step
 from intervalcert.search.factors import factor_above, largest_eigenvalue
+from intervalcert.search.graph_chain import search_graph_chains
 from intervalcert.search.multipliers import backed_off, improved_weights
 
 __all__ = ["Multipliers", "search_chain", "search_chains", "tuned_multipliers"]
@@ -43,10 +45,13 @@ _Guess = list[tuple[ChainLink, GuessedStep | None]]
 """The links of a chain, each with what else floats know of its step."""
 
 
-def search_chains(network: Network, rounds: int) -> tuple[ChainWitness, ...]:
-    """A chain with the closed form, and one with multipliers tuned in so many rounds; none where floats find none."""
-    if not network.is_dense:
-        return ()
+def search_chains(network: Network, rounds: int) -> tuple[ChainWitness | GraphChain, ...]:
+    """A chain with the closed form, and one with multipliers tuned in so many rounds; none where floats find none.
+
+    Raises: TooWideError if a graph of layers is so wide that it would take too much time or memory.
+    """
+    if not has_ellipsoids(network):
+        return search_graph_chains(network, rounds)
     closed = search_chain(network)
     if closed is None:
         return ()

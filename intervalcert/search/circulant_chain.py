@@ -41,6 +41,12 @@ __all__ = ["not_circulant", "search_circulant", "witness_bytes"]
 _LARGEST = 1 - 2.0**-10
 """The most that v²·||S|| starts with: K = I - VSV must be positive definite with some room."""
 
+_MOVES = (0.9, 1.1, 1.25)
+"""By these factors multipliers are tuned."""
+
+_NEGLIGIBLE = 2.0**-12
+"""A round that lowers the squared margins by a smaller part is the last."""
+
 _SLACK, _SMALL, _UNIT = 2.0**-43, 16, 2.0**-44
 """As in `search.ellipsoids`: S is lifted by this, times the square of its side, which is taken to be 16 at least; and
 its entries are multiples of the last."""
@@ -87,8 +93,11 @@ def _step_bytes(level: Level) -> int:
     return 5 * 8 * (2 * level.side) ** 2
 
 
-def search_circulant(network: Network) -> CirculantWitness | None:
-    """A chain with the closed form; None if the network is none of the kind (`not_circulant`), or floats break down."""
+def search_circulant(network: Network, rounds: int = 0) -> CirculantWitness | None:
+    """A chain with the closed form, or with multipliers that are tuned in so many rounds, one number for each layer.
+
+    None if the network is none of the kind (`not_circulant`), or floats break down (at a layer of zeros, say).
+    """
     if not_circulant(network) is not None:
         return None
     segments = segments_of(network)
@@ -97,7 +106,7 @@ def search_circulant(network: Network) -> CirculantWitness | None:
     found = [plan for plan in (_planned(segments, each) for each in turns) if plan is not None]
     if not found:
         return None
-    best = min(found, key=lambda plan: plan.mean_log)
+    best = _tuned(segments, min(found, key=lambda plan: plan.mean_log), rounds)
     try:
         steps = tuple(best.steps()) if witness_bytes(network) <= _KEPT else _Anew(best.steps)
     except (np.linalg.LinAlgError, FloatingPointError):
@@ -117,11 +126,15 @@ class _Anew:
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """The links of all segments. mean_log: the mean logarithm of the squared margins, as far as floats tell."""
+    """The links of all segments. mean_log: the mean logarithm of the squared margins, as far as floats tell.
+
+    factors: by which v² of each hidden layer differs from the closed form.
+    """
 
     half_turns: Pair
     parts: tuple[_Part, ...]
     mean_log: float
+    factors: tuple[float, ...]
 
     def steps(self) -> Iterator[CirculantStep]:
         for part in self.parts:
@@ -129,14 +142,30 @@ class _Plan:
                 yield from part.made(len(part.links), frequency)
 
 
-def _planned(segments: Sequence[Segment], half_turns: Pair) -> _Plan | None:
-    """None where floats end: at a layer of zeros, say."""
+def _tuned(segments: Sequence[Segment], best: _Plan, rounds: int) -> _Plan:
+    """With the factors that lower the margins, one after the other."""
+    for _ in range(rounds):
+        before = best.mean_log
+        for k, move in product(range(len(best.factors)), _MOVES):
+            wanted = (*best.factors[:k], best.factors[k] * move, *best.factors[k + 1 :])
+            other = _planned(segments, best.half_turns, wanted)
+            if other is not None and other.mean_log < best.mean_log:
+                best = other
+        if best.mean_log > before - _NEGLIGIBLE:
+            break
+    return best
+
+
+def _planned(segments: Sequence[Segment], half_turns: Pair, factors: tuple[float, ...] | None = None) -> _Plan | None:
+    """None where floats end: at a layer of zeros, or multipliers that are too large."""
     parts, scale = [], 0.0
+    factors = factors or (1.0,) * len(list(_hidden(segments)))
+    rest = iter(factors)
     try:
         with np.errstate(over="raise", invalid="raise", divide="raise"):
             for segment in segments:
                 part = _Part(segment)
-                part.plan(half_turns)
+                part.plan(half_turns, rest)
                 parts.append(part)
                 scale += sum(link.exponent for link in part.links) * math.log(2)
                 if segment.levels[-1].constant is not None:
@@ -144,7 +173,7 @@ def _planned(segments: Sequence[Segment], half_turns: Pair) -> _Plan | None:
             squares = parts[-1].margins(half_turns)
     except (np.linalg.LinAlgError, FloatingPointError):
         return None
-    return _Plan(half_turns, tuple(parts), float(np.log(np.maximum(squares, 1e-300)).mean()) + scale)
+    return _Plan(half_turns, tuple(parts), float(np.log(np.maximum(squares, 1e-300)).mean()) + scale, factors)
 
 
 class _Part:
@@ -174,8 +203,8 @@ class _Part:
 
     # -- multipliers -----------------------------------------------------------------------------------------------
 
-    def plan(self, half_turns: Pair) -> None:
-        """The links, one after the other."""
+    def plan(self, half_turns: Pair, factors: Iterator[float]) -> None:
+        """The links, one after the other, each with a factor."""
         for depth, level in enumerate(self._hidden, start=1):
             frequencies = self._frequencies(half_turns, depth)
             is_kept = len(frequencies) * _step_bytes(level) <= _KEPT
@@ -186,18 +215,19 @@ class _Part:
                 top = max(top, largest_eigenvalue(s))
                 if is_kept:
                     spreads[a] = s
-            self.links.append(self._link(level, top, 2 * self._near[depth - 1].exponent))
+            self.links.append(self._link(level, top, 2 * self._near[depth - 1].exponent, next(factors)))
             scale = self.links[-1].exponent - 2 * self._near[depth - 1].exponent
             self._kept = depth, {a: self._after(depth, np.ldexp(s, -scale)) for a, s in spreads.items()}
 
-    def _link(self, level: Level, top: float, exponent: int) -> CirculantLink:
+    def _link(self, level: Level, top: float, exponent: int, factor: float) -> CirculantLink:
         if not 0 < top < math.inf:
             raise FloatingPointError("no positive eigenvalue")
         power = math.frexp(top)[1]
         sector, sigma = _sector(level), math.ldexp(top, -power)
-        relative = np.minimum(sector.spread / np.maximum(np.abs(sector.middle) + sector.spread, 1e-300), _LARGEST)
+        relative = factor * sector.spread / np.maximum(np.abs(sector.middle) + sector.spread, 1e-300)
         # v is rounded to few bits, and w goes with it: as in every step.
-        step = guess_step(np.eye(level.side) * sigma / 4, sector, np.sqrt(relative / sigma)).step
+        v = np.sqrt(np.minimum(relative, _LARGEST) / sigma)
+        step = guess_step(np.eye(level.side) * sigma / 4, sector, v).step
         return CirculantLink(power + exponent, sector, step.v, step.w)
 
     def _before(self, depth: int, a: Frequency) -> list[Floats | None]:

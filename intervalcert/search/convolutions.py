@@ -208,8 +208,8 @@ def _symbol(parts: Mapping[Offset, Floats], frequency: Frequency) -> Array:
 
 
 _POWER_STEPS, _ROUND, _FEW, _LAST = 48, 4, 6, 2
-"""Steps of power iteration at many frequencies at once; after each round the smaller half is given up, except a few. The
-last ones are looked at more closely: power iteration is slow where eigenvalues are near each other."""
+"""Steps of power iteration at many frequencies at once; after each round the smaller half is given up, except a few.
+The last ones are looked at more closely: power iteration is slow where eigenvalues are near each other."""
 
 
 def _best_twist(
@@ -356,7 +356,7 @@ def _semi_torus(convolution: Convolution, axis: int, by_outputs: bool) -> Estima
     outputs, inputs = convolution.kernel.shape[0], convolution.channels * max(1, len(waves.phases))
     rows, exact = lines(convolution, axis, by_outputs), len(waves.offsets) <= 1
     seconds, held = _cost_of(rows, *((outputs, inputs) if by_outputs else (inputs, outputs)), is_real=exact)
-    made = len(waves.offsets) * convolution.window.size[axis] * outputs * inputs * _TOUCHED
+    made = len(waves.offsets) * convolution.window.size[axis] * (outputs * inputs * _TOUCHED + 2 * _CALL)
     count = len(frequencies([waves], [0])) if waves.places else 0
     return Estimate("semi-torus", count * (seconds + made), held, count * len(rows), axis, by_outputs, exact)
 
@@ -368,7 +368,7 @@ def _torus(convolution: Convolution) -> Estimate:
     exact = not offsets or is_exact(axes)
     seconds, held = _cost_of([{0: 0}], side, inner, is_real=exact)
     count = len(frequencies(axes, [0, 0])) if offsets else 0
-    made = offsets * side * inner * _TOUCHED
+    made = offsets * (side * inner * _TOUCHED + 2 * _CALL)
     return Estimate("torus", count * (seconds + made), held + 16 * offsets * side * inner, count, exact=exact)
 
 

@@ -111,7 +111,7 @@ class SearchGuide(Guide):
         return (Head(turn=head) if inside else Head(more=head)), found.step.w  # type: ignore[arg-type]
 
     def _known_weights(self, key: Key, spread: Floats, places: Indices) -> Floats | None:
-        """v of the functions that bend, by the multipliers; None without."""
+        """V of the functions that bend, by the multipliers; None without."""
         if self._multipliers is None:
             return None
         known = self._multipliers[key][places]
@@ -119,11 +119,11 @@ class SearchGuide(Guide):
         return spread * np.sqrt(np.where(known > 0, known, usual))
 
     def first_weights(self, rows: Floats, spread: Floats, among: Floats) -> Floats:  # noqa: ARG002 - others need it
-        """v where nothing better is known. among: as in `bent`."""
+        """V where nothing better is known. among: as in `bent`."""
         return first_weights(rows, spread)
 
     def takes_another(self, count: int, width: int, *, given: bool) -> bool:
-        """Where fewer rows are alive than the ball has dimensions; unless there will be fewer still at the next layer."""
+        """Where fewer rows are alive than the ball has dimensions; unless fewer still will be at the next layer."""
         self._turn += 1
         return count < width and not (given and self._alive_next() < _FEWER * count)
 
@@ -172,7 +172,7 @@ class SearchGuide(Guide):
         return found
 
 
-def plain_values(rows: Matrix[Any]) -> Floats:
+def plain_values(rows: Any) -> Floats:
     """On plain floats."""
     if not isinstance(rows, PlainMatrix):
         raise TypeError("a search is made on plain floats")

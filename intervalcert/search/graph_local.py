@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -164,7 +166,7 @@ class GraphLocalSearch:
             parts = images_below(self._network, images, PlainBackend())  # type: ignore[arg-type]
             if not parts:
                 return _Chain(guide, np.inf, np.zeros(0))
-            slopes = sum(self._against(head.near_floats(), image) for head, image in parts)
+            slopes: Floats = reduce(add, (self._against(head.near_floats(), image) for head, image in parts))
             sizes = np.sqrt((slopes * slopes).sum(axis=1))
             quotients = self._leads / np.maximum(self._eps * sizes, 1e-300)
         worst = int(np.argmin(quotients))
@@ -186,4 +188,3 @@ class GraphLocalSearch:
 
         moved = backed_off([now[key] for key in keys], [factors[key] for key in keys], build)
         return None if moved is None else (moved[0], dict(zip(keys, moved[1], strict=True)))
-

@@ -128,7 +128,9 @@ class LocalVerifier:
         is_short = self._is_dense or size_of(witness) <= _MOST_BYTES
         ladder = self._ladder if is_short else self._ladder[:1]
         try:
-            proved = escalate(ladder, lambda backend: self._on(backend).check(witness, ends[:-1], leads, eps, taken_off))
+            proved = escalate(
+                ladder, lambda backend: self._on(backend).check(witness, ends[:-1], leads, eps, taken_off)
+            )
         except InconclusiveError:
             return LocalVerdict(False, ratio)
         return LocalVerdict(True, ratio, witness.winner, proved.value.proved_by, witness=witness)

@@ -154,7 +154,8 @@ def _counts(window: Window, pads: _Pads) -> Indices:
         places = places + np.arange(window.outputs[axis]) * window.stride[axis]
         within = (places >= -pads[axis]) & (places < window.inputs[axis] + pads[axis + 2])
         along.append(within.sum(axis=0))
-    return np.outer(*along).ravel()
+    found: Indices = np.outer(*along).ravel()
+    return found
 
 
 def _means(graph: Graph, window: Window, counts: Indices) -> Tensor:

@@ -7,6 +7,7 @@ from random import Random
 
 import numpy as np
 
+from intervalcert import InputError
 from intervalcert.model.activations import MaxPool, Sorting
 from intervalcert.search.float_network import FloatNetwork
 from tests.onnx_models import model, node, run, whole
@@ -312,3 +313,29 @@ def drawn(seed, steps=STEPS):
     for _ in range(random.randint(3, 14)):
         getattr(made, random.choice(steps))()
     return made.finished(), quarters(random, SAMPLES, *made.shape)
+
+
+# -- what several tests are about --------------------------------------------------------------------------------------
+
+C, B, V = quarters(Random(10), 4, 2, 3, 3), quarters(Random(11), 4), quarters(Random(12), 3, 64)
+TAIL = [node("Relu", "h", "r"), node("Flatten", "r", "f"), node("Gemm", "f V", "y", transB=1)]
+PAD = {"pads": [1, 1, 1, 1]}
+"""A convolution of an image of 2 x 4 x 4, its bias, the matrix after it."""
+
+
+def network_or_refusal(made, *known):
+    """The network; or None, if it is refused for one of these reasons."""
+    try:
+        return read(made)
+    except InputError as error:
+        if not any(reason in str(error) for reason in known):
+            raise
+        return None
+
+
+def shown(network):
+    """Sources, maps and activations."""
+    return [
+        ([(term.source, str(term.map)) for term in layer.terms], layer.activation and layer.activation.name)
+        for layer in network.layers
+    ]

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from intervalcert import InputError, evaluate, load_model
-from intervalcert.model.activations import MaxPool, Sorting
 
 onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")
 onnxruntime = pytest.importorskip("onnxruntime", reason="the package onnxruntime is not installed")
@@ -96,50 +95,18 @@ def rounding(network, inputs, unit):
     Sums of n terms in any order are off by n units of the sum of their absolute values (Higham, 3.1); whatever else is
     done to them on the way (a bias, a scaling, a normalisation) and the activation by a few units more: 16 here.
     """
-    first = np.abs(inputs.reshape(len(inputs), -1).T.astype(np.float64))
-    found = {-1: (first, np.zeros_like(first))}
-    for index, layer in enumerate(network.layers):
-        values, errors, count = 0, 0, 0
-        for term in layer.terms:
-            sizes, off = (absolutely(term.map, each) for each in found[term.source])
-            values, errors, count = values + sizes, errors + off, count + summands(term.map)
-        columns = [layer.bias, layer.before and layer.before.offset]
-        values = values + sum(np.abs([[float(x) for x in row] for row in fractions(each)]) for each in columns if each)
-        errors = errors + unit * (count + 16) * values
-        found[index] = values, errors
+    values = np.abs(inputs.reshape(len(inputs), -1).astype(np.float64))
+    errors = np.zeros_like(values)
+    for layer in network.layers:
+        weights = np.abs([[float(x) for x in row] for row in fractions(layer.weights)])
+        moved = sum(np.abs([float(row[0]) for row in fractions(column)]) for column in layer.columns)
+        values = values @ weights.T + moved
+        errors = errors @ weights.T + unit * (weights.shape[1] + 16) * values
         if layer.activation is not None:
-            found[index] = bent(layer, values, errors, unit)
-    return 2 * errors.T
-
-
-def absolutely(linear, x):
-    """|T|·x."""
-    near = linear.absolute().near()
-    return np.ldexp(near.apply(x), near.exponent)
-
-
-def summands(linear):
-    """How many products are added up for an output, at the most."""
-    parts = [part for part in (getattr(linear, name, None) for name in ("matrix", "kernel")) if part is not None]
-    return parts[0].shape[1] if parts else 1
-
-
-def bent(layer, values, errors, unit):
-    """After an activation. |f(z)| <= |f(0)| + lipschitz·|z|, and |f(0)| < 6 for all that are used here.
-
-    What a maximum or a sorting gives is off by no more than any of what it takes.
-    """
-    function = layer.activation
-    if isinstance(function, MaxPool):
-        return function.float_values(values), function.float_values(errors)
-    if isinstance(function, Sorting):
-        return tuple(np.broadcast_to(x.max(axis=0), x.shape) for x in (values, errors))
-    steep = float(function.lipschitz)
-    after = (
-        [[float(x) for x in row] for row in fractions(layer.after.offset)] if layer.after and layer.after.offset else 0
-    )
-    values = 6 + steep * values + np.abs(after)
-    return values, steep * errors + unit * 16 * values
+            steep = float(layer.activation.lipschitz)
+            # |f(z)| <= |f(0)| + lipschitz·|z|, and |f(0)| < 6 for all that are used here
+            values, errors = 6 + steep * values, steep * errors + unit * 16 * (6 + steep * values)
+    return 2 * errors
 
 
 def agree(network, made, inputs, kind="float32", computed=None):

@@ -9,11 +9,11 @@ any part of the claim left out, they exceed it, and each of these controls must 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import islice
+from itertools import islice, zip_longest
 from random import Random
 from typing import Any
 
@@ -33,7 +33,7 @@ from intervalcert.model.linear_maps import ChannelWise, Convolution, Dense, Inde
 from intervalcert.model.windows import Window
 from intervalcert.numbers.float_formats import get_format
 from intervalcert.numbers.matrices import RationalMatrix
-from intervalcert.numbers.rounding import sqrt_lower
+from intervalcert.numbers.rounding import sqrt_lower, sqrt_upper
 from intervalcert.verify import deployed as module
 from intervalcert.verify.deployed import Deployment, Deviation, Extent, _Constants, _TermConstants, as_deployed
 
@@ -242,7 +242,7 @@ def mean_over(shape: tuple[int, ...], window: Window, count: int | None = None) 
     return Convolution(kernel, shape[0], window, shape[0], is_mean=True)
 
 
-def random_network(name: str, seed: int, kinds: tuple[str, ...] = KINDS, classes: int = 3) -> Network:
+def random_network(name: str, seed: int, classes: int = 3) -> Network:
     """A few layers on a grid, all numbers of them of the format."""
     random, rng = Random(f"network {seed}"), np.random.default_rng([seed, 41])
     shape = (random.randint(1, 2), random.randint(2, 4), random.randint(2, 4))
@@ -269,7 +269,7 @@ def random_network(name: str, seed: int, kinds: tuple[str, ...] = KINDS, classes
 
     last = add(Term(INPUT, filled(graphs.convolution(random, shape))))
     for _ in range(random.randint(1, 3)):
-        now, kind = shapes[last], random.choice(kinds)
+        now, kind = shapes[last], random.choice(KINDS)
         if kind == "concatenation":
             last = add(*graphs.concatenated((last, now), (0, shapes[0])), between="identity", bias=False)
         elif kind == "scaling" or len(now) < 3:
@@ -311,7 +311,7 @@ def check_deviation(network: Network, name: str, v: Array, eps: float, tally: Ta
     """|N̂(u) - N(u)| for u within eps of v, exactly: of the last inputs, of pairs of logits, of the last layer alone."""
     program = Program(network, name)
     deployment, evaluator = deployment_of(network, name)
-    norm = Fraction(float(np.linalg.norm(v)) * (1 + 1e-12))
+    norm = sqrt_upper(sum(Fraction(x) ** 2 for x in v.tolist()), 60)
     found = [deviation_at(deployment, evaluator, v[:, None]), deployment.for_every(norm, evaluator)]
     found = [each for each in found if eps <= each.most[0]]
     inputs = around(name, v, eps, np.random.default_rng(len(v)), 2)[:, :8]
@@ -355,11 +355,11 @@ def _is_beyond(
     return False
 
 
-def deviations(name: str, seeds: range, kinds: tuple[str, ...] = KINDS) -> Tally:
+def deviations(name: str, seeds: range) -> Tally:
     tally = Tally()
     for seed in seeds:
         rng = np.random.default_rng([seed, 6])
-        network = random_network(name, seed, kinds)
+        network = random_network(name, seed)
         v = rounded(name, rng.standard_normal(network.inputs) * rng.choice([0.05, 1.0, 4.0]))
         for eps in (0.0, float(rng.choice([1e-3, 0.1, 2.0]))):
             check_deviation(network, name, v, eps, tally, list(ways(seed, 12)))
@@ -444,13 +444,8 @@ def with_a_pool(name: str) -> tuple[Network, Array]:
 def with_a_residual(name: str) -> tuple[Network, Array]:
     """All of the error is in what goes past the second layer."""
     n = 24
-    small = matrix(np.full((1, n), float(get_format(name).tiny)))
-    terms = [
-        (Term(INPUT, matrix(lost(name, n))),),
-        (Term(INPUT, matrix(np.eye(n)[:1] * 0)), Term(0, identity((1,)))),
-        (Term(1, TWO),),
-    ]
-    assert small.shape == (1, n)
+    one = IndexMap(np.array([n - 1]), (n,), (1,))
+    terms = [(Term(INPUT, matrix(lost(name, n))),), (Term(INPUT, one), Term(0, identity((1,)))), (Term(1, TWO),)]
     return Network.of_terms(terms, between=["relu", "relu"]), np.ones(n)
 
 
@@ -464,8 +459,16 @@ def with_a_concatenation(name: str) -> tuple[Network, Array]:
     return Network.of_terms(terms, between=["relu", "relu", "identity"]), np.ones(n)
 
 
+def with_factors(name: str) -> tuple[Network, Array]:
+    """Products of numbers with all their bits."""
+    x = 1 + 2 * UNITS[name] * np.array([1.0, 3.0, 5.0])
+    scaling = IndexMap(np.arange(3), (3,), (3,), RationalMatrix.from_floats(x[:, None]))
+    return Network.of_terms([(Term(INPUT, scaling),), (Term(0, matrix(np.eye(3))),)], between=["relu"]), x
+
+
 TIGHT: tuple[Callable[[str], tuple[Network, Array]], ...] = (
     with_branches,
+    with_factors,
     with_a_pool,
     with_a_residual,
     with_a_concatenation,
@@ -519,7 +522,7 @@ def test_a_part_of_a_concatenation_that_is_left_out_is_seen(name: str, monkeypat
 @pytest.mark.parametrize("name", TYPES)
 def test_what_is_computed_is_no_copy(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_is_copy", lambda layer: all(isinstance(t.map, IndexMap) for t in layer.terms))
-    assert deviations(name, SEEDS[name][:6], ("scaling",)).wrong > 0
+    assert errors_of(with_factors, name).wrong > 0
 
 
 # -- means -----------------------------------------------------------------------------------------------------------
@@ -603,6 +606,7 @@ def overflowing(name: str, k: int) -> tuple[Network, Array]:
 
 @pytest.mark.parametrize("name", TYPES)
 def test_sums_before_a_division_may_overflow(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """(Of float64 without the control: there nothing is claimed, because our own enclosures overflow as well.)"""
     network, v = overflowing(name, 2)
     less = rounded(name, v / 3)
     tally = Tally()
@@ -617,7 +621,7 @@ def test_sums_before_a_division_may_overflow(name: str, monkeypatch: pytest.Monk
     assert not np.isfinite(run.astype(np.float64)).all()
     monkeypatch.setattr(module, "_gathered", lambda layer: 1)
     check_deviation(network, name, v, 0.0, tally, list(ways(0, 8)))
-    assert tally.wrong > 0, "the search does not see overflows"
+    assert tally.wrong > 0 or name == "float64", "the search does not see overflows"
 
 
 def test_the_count_of_a_mean_is_what_overflows() -> None:
@@ -722,6 +726,7 @@ def test_without_the_error_terms_flips_are_found(name: str, monkeypatch: pytest.
     assert flips(name, SEEDS[name]).wrong > 0
 
 
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")  # of which nobody asks, but torch says
 def test_a_program_of_a_framework() -> None:
     """Convolutions of torch in float32, plain ones: within the claim, whatever order they have."""
     torch = pytest.importorskip("torch")
@@ -855,6 +860,64 @@ def test_errors_on_graphs_are_at_least_those_of_the_book() -> None:
     assert limited > 10
 
 
+MANY = [1.0] + [0.7 * 2.0**-53] * 249
+"""Added up one by one, all but the first are lost; so are their products with a number a little above 1."""
+
+
+def a_layer(
+    source: int,
+    norms: Sequence[float] = (0.0,),
+    absolute: Sequence[float] = (),
+    rows: Sequence[float] = (),
+    kappa: float = 0.5,
+) -> _Constants:
+    """With a single row, and nothing but these numbers."""
+    zero, count = np.zeros((1, 1)), max(len(absolute), len(rows), len(norms))
+    pairs = [(*map(float, x),) for x in zip_longest(rows, absolute, [0.0] * count, fillvalue=0.0)]
+    terms = tuple(_TermConstants(source, zero, np.array([of_row]), above, 1) for of_row, above, _ in pairs)
+    return _Constants(terms, tuple((source, x) for x in norms), False, zero, kappa, 0.0, 0.0, 1.0, 0.0, 2.0**1000)
+
+
+def deployed_of(*layers: _Constants) -> tuple[Deployment, Deviation]:
+    """The first layer has values of the size 1, the others of 0."""
+    made = object.__new__(Deployment)
+    made.network, made._layers = Network.from_arrays([np.eye(2)]), list(layers)
+    made._reach = made._reaches(())
+    sizes = [np.ones((1, 1)), *[np.zeros((1, 1))] * (len(layers) - 1)]
+    return made, made.deviation(Extent(tuple(sizes)))
+
+
+def sums_of_many() -> dict[str, bool]:
+    """Whether each number that is a sum of many terms is at least the exact one."""
+    total, half = sum(map(Fraction, MANY)), Fraction(1, 2)
+    first, last = a_layer(INPUT, [1.0], [1.0], kappa=2.0**-10), a_layer(1)
+    _, before = deployed_of(first, a_layer(0))
+    alpha, beta = Fraction(float(before.shared[0])), Fraction(before.shared_slope)
+    reach = Fraction(deployed_of(first, a_layer(0))[0]._reach[0])
+    by_norms, by_size = a_layer(0, MANY, kappa=0.0), a_layer(0, absolute=MANY)
+    (stretched, passed), (_, grown) = deployed_of(first, by_norms, last), deployed_of(first, by_size, last)
+    made, own = deployed_of(first, a_layer(0, rows=MANY))
+    made._layers = [a_layer(INPUT, rows=MANY)]
+    within = made.extent_within(Fraction(1), [(np.zeros((2, 1)), np.zeros((2, 1)))])
+    found = {
+        "reach": (stretched._reach[1], reach * total),
+        "passed on": (passed.shared[0], alpha * total),
+        "passed on, slope": (passed.shared_slope, beta * total),
+        "grown": (grown.shared[0], half * alpha * total),
+        "spread": (grown.shared_slope, half * (reach + beta) * total),
+        "own": (own.own[0, 0], half * alpha * total),
+        "own, slope": (own.own_slope[0], half * (reach + beta) * total),
+        "within": (within.rows[0][0, 0], total),
+    }
+    return {what: Fraction(float(mine)) >= exact for what, (mine, exact) in found.items()}
+
+
+def test_sums_of_many_terms_are_enlarged_by_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert all(sums_of_many().values()), sums_of_many()
+    monkeypatch.setattr(_Constants, "sums", 0)
+    assert not any(sums_of_many().values()), sums_of_many()
+
+
 def maps_of_extreme_sizes() -> Iterator[Any]:
     """Beside a huge number another one vanishes on its scale, but not by itself."""
     window = Window.padded((2, 3), (2, 2), pads=(1, 1, 0, 0))
@@ -929,18 +992,16 @@ def test_what_is_not_known_in_floats_is_refused() -> None:
     half = RationalMatrix.from_fractions([[Fraction(1, 2)] * 4])
     alike = ChannelWise(half, (1, 2, 2), (1, 1, 1))
     network = Network.of_terms([(Term(INPUT, alike),), (Term(0, TWO),)], between=["identity"])
-    with pytest.raises(InputError, match="means are of different numbers"):
+    with pytest.raises(InputError, match="a pool whose means"):
         as_deployed(network, form)
     plain = divided(2, None, 2)
     with pytest.raises(InputError, match="biases of several branches"):
         as_deployed(replace(plain, folded=("biases of several branches",)), form)
     first, last = plain.layers
-    for uncertain in (
-        {"before": UncertainScale(None, Fraction(1, 2))},
-        {"after": UncertainScale(None, Fraction(1, 2))},
-    ):
+    half_or_more = UncertainScale(None, Fraction(1, 2))
+    for layer in (replace(first, before=half_or_more), replace(first, after=half_or_more)):
         with pytest.raises(InputError, match="roots"):
-            as_deployed(replace(plain, layers=(replace(first, **uncertain), last)), form)
+            as_deployed(replace(plain, layers=(layer, last)), form)
     branches = Network.of_terms([(Term(INPUT, identity((1,))),), (Term(0, TWO), Term(INPUT, TWO))], between=["relu"])
     with pytest.raises(InputError, match="several branches"):
         as_deployed(branches, form)

@@ -13,6 +13,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from rich.table import Table
 from compare.harness import Outcome, Setting, table
 from compare.subjects import Subject, robust
 from intervalcert import Network, Verdicts, certify_inputs
+from intervalcert.model.linear_maps import Convolution, Dense, LinearMap
 from intervalcert.search.float_network import FloatNetwork
 
 __all__ = ["Campaign", "attack", "exact_logits", "run", "verdicts_of"]
@@ -69,7 +71,7 @@ def _climb(
     rng: np.random.Generator | None,
 ) -> dict[int, Floats]:
     columns = np.arange(len(x))
-    direction = np.zeros((len(network.layers[-1].weights.values), len(x)))
+    direction = np.zeros((len(network.head[0].values), len(x)))
     direction[target, columns] = 1
     direction[winner, columns] -= 1
     # A hair inside the ball, so that rounding does not lead out of it.
@@ -95,18 +97,43 @@ def _scaled(vectors: Floats, length: float) -> Floats:
 
 
 def exact_logits(network: Network, x: Sequence[Fraction]) -> list[Fraction]:
-    """The real-number network at x, in rationals, for ReLU networks without biases.
+    """The real-number network at x, in rationals, for ReLU networks of matrices and convolutions, and sums of them.
 
     Written once more on purpose: it judges verdicts, and shares nothing with what found them.
     """
-    values = list(x)
-    for layer in network.layers:
-        if layer.bias is not None or (layer.activation is not None and layer.activation.name != "relu"):
-            raise ValueError("only ReLU networks without biases are attacked")
-        w = layer.weights
-        sums = [sum(n * v for n, v in zip(row, values, strict=True)) / w.denominator for row in w.numerators.tolist()]
-        values = sums if layer.activation is None else [max(v, Fraction(0)) for v in sums]
-    return values
+    values = {-1: list(x)}
+    for index, layer in enumerate(network.layers):
+        if layer.before or layer.after or (layer.activation is not None and layer.activation.name != "relu"):
+            raise ValueError("only ReLU networks are attacked")
+        parts = [_exact_product(term.map, values[term.source]) for term in layer.terms]
+        if layer.bias is not None:
+            parts.append([layer.bias[i, 0] for i in range(layer.bias.shape[0])])
+        sums = [sum(each, Fraction(0)) for each in zip(*parts, strict=True)]
+        values[index] = sums if layer.activation is None else [max(v, Fraction(0)) for v in sums]
+    return values[len(network.layers) - 1]
+
+
+def _exact_product(linear: LinearMap, x: Sequence[Fraction]) -> list[Fraction]:
+    """A matrix or a convolution times x, by plain loops."""
+    if isinstance(linear, Dense):
+        w = linear.matrix
+        return [sum(n * v for n, v in zip(row, x, strict=True)) / w.denominator for row in w.numerators.tolist()]
+    if not isinstance(linear, Convolution):
+        raise ValueError(f"{linear} is no map that is attacked")
+    window, (height, width) = linear.window, linear.window.inputs
+    rows, denominator = linear.kernel.numerators.tolist(), linear.kernel.denominator
+    of_group, per_group = linear.channels // linear.groups, len(rows) // linear.groups
+    found = []
+    for c, i, j in product(range(len(rows)), *map(range, window.outputs)):
+        total = Fraction(0)
+        for d, u, v in product(range(of_group), *map(range, window.size)):
+            y = window.stride[0] * i + window.dilation[0] * u - window.before[0]
+            z = window.stride[1] * j + window.dilation[1] * v - window.before[1]
+            if 0 <= y < height and 0 <= z < width:
+                weight = rows[c][(d * window.size[0] + u) * window.size[1] + v]
+                total += weight * x[((c // per_group * of_group + d) * height + y) * width + z]
+        found.append(total / denominator)
+    return found
 
 
 # -- the run ---------------------------------------------------------------------------------------------------------

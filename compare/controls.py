@@ -287,7 +287,8 @@ SPOILED: dict[str, tuple[Asked, Broken]] = {
 
 def _first_layer_skipped(network: Network) -> Bounds:
     """A published fault: the recursion starts at the second layer. (Its sigmas are those of other layers.)"""
-    found = _CHAIN.bounds(Network(network.layers[1:], network.sources), "exact")
+    weights = [layer.weights for layer in network.layers[1:]]
+    found = _CHAIN.bounds(Network.of(weights, between=network.activations[1:-1]), "exact")
     return replace(found, margins=replace(found.margins, sigmas=()))
 
 
@@ -303,7 +304,7 @@ def _without_the_multiplier(network: Network) -> Bounds:
         found = guess_step(s, sector, v)
         return replace(found, step=replace(found.step, after=found.step.core))
 
-    with patch.object(chain_search, "guess_step", guess), patch.object(ellipsoids, "_is_raised", lambda *_: True):
+    with patch.object(chain_search, "guess_step", guess), patch.object(ellipsoids, "is_raised", lambda *_: True):
         return _CHAIN.bounds(network, "exact")
 
 

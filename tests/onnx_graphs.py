@@ -10,7 +10,7 @@ import numpy as np
 from intervalcert import InputError
 from intervalcert.model.activations import MaxPool, Sorting
 from intervalcert.search.float_network import FloatNetwork
-from tests.onnx_models import model, node, run, whole
+from tests.onnx_models import model, node, read, run, whole
 
 SAMPLES = 3
 MOST = 160  # numbers at one place

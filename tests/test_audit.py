@@ -122,7 +122,7 @@ def test_without_witnesses_others_are_searched_for(files, capsys):
 
 
 def test_with_witnesses_nothing_is_searched_for(files, monkeypatch):
-    for name in ("search_norm", "search_chains"):
+    for name in ("search_norm", "found_chains"):
         monkeypatch.setattr(auditing, name, lambda *_: pytest.fail("it was searched for"))
     report = audit(load_bounds("bounds.json"), load_model("model.txt"))
     assert (report.confirmed, report.recomputed) == (True, "")

@@ -50,7 +50,7 @@ def test_no_gradient_exceeds_the_bound(seed, depth, wide):
 def test_a_chain_that_skips_the_first_layer_is_caught():
     """The published fault: the bound is then that of another network."""
     network = drawn(3, scale=2.0)
-    rest = Network(network.layers[1:], network.sources)
+    rest = Network.of([layer.weights for layer in network.layers[1:]], between=network.activations[1:-1])
     skipped = margins_of_chain(rest, (EXACT,))
     assert steeper_than(network, skipped.matrix, some_points(network, 3, 40))
 

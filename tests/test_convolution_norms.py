@@ -377,7 +377,7 @@ def test_roots_are_as_near_as_is_paid_for(bits, monkeypatch):
             true = mpmath.expjpi(2 * mpmath.mpf(turn.numerator) / turn.denominator)
             worst = max(worst, abs(found - true) * 2**bits)
         delta = torus_module._root_error(axes) * 2**bits
-        assert worst <= delta.numerator / delta.denominator <= 2 * worst, "and not much nearer"
+        assert worst <= delta.numerator / delta.denominator <= 2.5 * worst, "and not much nearer"
 
 
 # -- negative controls -----------------------------------------------------------------------------------------------

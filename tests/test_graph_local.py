@@ -102,7 +102,7 @@ def check_reaches(network, facts, at, there):
             assert not any(change), "what has no link does not change"
             continue
         if isinstance(link, Contenders):
-            windows, seen = way.slots_of(layer.activation)
+            windows, _ = way.slots_of(layer.activation)
             assert len(link.places) + len(link.reach) == len(windows)
             continue
         if layer.activation.slopes is None:

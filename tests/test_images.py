@@ -1,4 +1,4 @@
-"""The steps of images of a ball, against exact vectors: whatever a proved step holds, it holds; wrong ones are refused."""
+"""The steps of images of a ball, against exact vectors: what a proved step says holds; wrong ones are refused."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -81,7 +81,10 @@ def test_a_proved_bend_holds_all_that_it_must(seed, inside, count, width):
             ye = times(y, eta)
             a = [e - sum(y[i][k] * ye[i] for i in range(count)) for k, e in enumerate(eta)]
             b = solved_inside(step.g, ye)
-            h = [[sum(y[i][k] * Fraction(float(step.g[i, j])) for i in range(count)) for j in range(count)] for k in range(width)]
+            h = [
+                [sum(y[i][k] * Fraction(float(step.g[i, j])) for i in range(count)) for j in range(count)]
+                for k in range(width)
+            ]
             assert [p + q for p, q in zip(a, times(h, b), strict=True)] == eta
             first = [*a, *b]
         assert square(first) + square(tail) <= square(eta)
@@ -102,7 +105,11 @@ def test_a_proved_ball_holds_all_that_it_must(seed, count, width):
         old = times(list(map(list, zip(*fractions(rows), strict=True))), d)
         new = times(list(map(list, zip(*made, strict=True))), d)
         assert square(old) <= square(new)
-        assert float(square(new)) <= float(square(old)) * (1 + 1e-6) + 1e-6 * sum(float(abs(a)) * u for a, u in zip(d, found.units, strict=True)) ** 2
+        assert (
+            float(square(new))
+            <= float(square(old)) * (1 + 1e-6)
+            + 1e-6 * sum(float(abs(a)) * u for a, u in zip(d, found.units, strict=True)) ** 2
+        )
 
 
 def test_smaller_steps_are_convicted():
@@ -217,7 +224,10 @@ def test_ends_of_comparisons_hold():
     (step,) = tournament(np.repeat([0, 1, 2], 2))
     apart, kept = difference((low, high), step.left, step.right), kept_of((low, high), step)
     for _ in range(50):
-        x = [Fraction(float(a)) + Fraction(float(t)) * (Fraction(float(b)) - Fraction(float(a))) for a, b, t in zip(low, high, rng.uniform(0, 1, 6), strict=True)]
+        x = [
+            Fraction(float(a)) + Fraction(float(t)) * (Fraction(float(b)) - Fraction(float(a)))
+            for a, b, t in zip(low, high, rng.uniform(0, 1, 6), strict=True)
+        ]
         for k, (a, b) in enumerate(zip(step.left, step.right, strict=True)):
             assert apart[0][k] <= x[a] - x[b] <= apart[1][k]
         for value, least, most in zip(compared(x, [step]), *kept, strict=True):

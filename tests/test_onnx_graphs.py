@@ -189,8 +189,8 @@ def test_a_function_of_numbers_in_another_order():
 
 
 GRID = {
-    "Gemm": [node("Flatten", "x", "f"), node("Gemm", "f W b", "h", transB=1)],
-    "MatMul": [node("Flatten", "x", "f"), node("MatMul", "f T", "m"), node("Add", "m b", "h")],
+    "Gemm": [node("Flatten", "x", "g"), node("Gemm", "g W b", "h", transB=1)],
+    "MatMul": [node("Flatten", "x", "g"), node("MatMul", "g T", "m"), node("Add", "m b", "h")],
     "Conv over it": [node("Conv", "x K b", "h")],
     "Conv over more than it": [node("Pad", "x around", "p"), node("Conv", "p L b", "h")],
     "Conv on one place": [node("Reshape", "x column", "c"), node("Conv", "c P b", "h")],

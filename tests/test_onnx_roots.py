@@ -11,7 +11,7 @@ from intervalcert.backends.registry import get_backend
 from intervalcert.model.evaluation import Evaluator
 from intervalcert.numbers.matrices import RationalMatrix
 from tests.onnx_graphs import PAD, TAIL, B, C, V, columns, quarters, shown
-from tests.onnx_models import model, node, read
+from tests.onnx_models import model, node, read, whole
 
 # -- roots -------------------------------------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ def test_roots_are_enclosed_within_their_last_bits(case):
     """Whatever the branches do, their factors are those of one branch, and of no other."""
     nodes = [*ROOTED[case], *TAIL]
     constants = {"C": C, "B": B, "V": V, "K": quarters(Random(55), 4, 4, 3, 3), "L": quarters(Random(56), 4, 8, 3, 3)}
-    constants |= ROOTS | {"around": SAME_NUMBERS["around"], "three": np.array(0.75, np.float32)}
+    constants |= ROOTS | {"around": whole(0, 0, 1, 1, 0, 0, 1, 1), "three": np.array(0.75, np.float32)}
     network = read(model(nodes, constants, shape=("N", 2, 4, 4)))
     assert not network.is_exact
     x, backend = quarters(Random(57), 1, 2, 4, 4), get_backend("arb", 200)

@@ -155,6 +155,7 @@ NUMBERS = {
     "pads": whole(0, 0, 1, 2, 0, 0, 2, 1),
     "crop": whole(0, -1, 1, 0, 0, 1, -1, 2),
     "edges": whole(1, 0, 1, 2),
+    "below": whole(0, 0, 1, 0),
     "around": whole(0, 1, 2, 1, 0, 2, 1, 1),
     "value": np.array(0.75, np.float32),
     "order": whole(2, 0, -1, 1),
@@ -183,7 +184,7 @@ SINGLE = {
     "a slice": (9, [node("Slice", "x", "z", starts=[1, 0], ends=[100, -1], axes=[1, 2])]),
     "a slice in steps": (17, [node("Slice", "x from to along by", "z")]),
     "a slice backwards": (17, [node("Slice", "x back end along back", "z")]),
-    "a slice of the whole batch": (17, [node("Slice", "x begin far batch", "b"), node("Relu", "b", "z")]),
+    "a slice of the whole batch": (17, [node("Slice", "x begin far batch", "s"), node("Relu", "s", "z")]),
     "some of them": (17, [node("Gather", "x order", "z", axis=1)]),
     "some of them twice": (17, [node("Gather", "x twice", "z", axis=1)]),
     "one of them": (17, [node("Gather", "x one", "z", axis=1)]),
@@ -204,7 +205,7 @@ SINGLE = {
     "the other end around": (19, [node("Pad", "x around", "z", mode="wrap")]),
     "depth to space": (11, [node("DepthToSpace", "x", "z", blocksize=2)]),
     "depth to space, by columns": (13, [node("DepthToSpace", "x", "z", blocksize=2, mode="CRD")]),
-    "space to depth": (13, [node("Pad", "x edges _ axes", "p"), node("SpaceToDepth", "p", "z", blocksize=2)]),
+    "space to depth": (18, [node("Pad", "x below _ axes", "p"), node("SpaceToDepth", "p", "z", blocksize=2)]),
     "expanded to itself": (17, [node("Expand", "x ones", "z")]),
     "a difference of values": (17, [node("Relu", "x", "r"), node("Sub", "r x", "z")]),
     "a sum of one": (17, [node("Sum", "x", "z")]),
@@ -293,11 +294,11 @@ def test_min_max_is_a_sorting_of_pairs(parts, order, name):
 def test_min_max_after_roots():
     """The factors of a batch normalisation before it stay in the layer that is sorted."""
     nodes = min_max(HALVES, "least", "most")
-    nodes[1:1] = [node("BatchNormalization", "h g b m v", "n")]
+    nodes[1:1] = [node("BatchNormalization", "h g q m v", "n")]
     for part in nodes[2:4]:
         part.input[0] = "n"
     constants = PLACES | {"W": KERNEL, "V": quarters(Random(6), 3, 4, 2, 2)}
-    constants |= {name: quarters(Random(8), 4) for name in "gbm"} | {"v": np.array([1, 2, 3, 5], np.float32)}
+    constants |= {name: quarters(Random(8), 4) for name in "gqm"} | {"v": np.array([1, 2, 3, 5], np.float32)}
     network = read(model(nodes, constants, shape=("N", 2, 4, 4)))
     assert network.activations == ("group_sort:2:8", None)
     assert network.layers[0].before is not None

@@ -23,12 +23,13 @@ from intervalcert.numbers.pairs import PairMatrix, floats_above
 from intervalcert.numbers.parsing import MAX_BINARY_EXPONENT
 from intervalcert.numbers.rounding import round_up
 from intervalcert.numbers.text import decimal_upper
-from intervalcert.proof.chain import ChainWitness, check_chain, distances_squared, has_ellipsoids
+from intervalcert.proof.chain import check_chain, distances_squared, has_ellipsoids
+from intervalcert.proof.circulant_chain import CirculantWitness, check_circulant
 from intervalcert.proof.data import is_plain, size_of
-from intervalcert.proof.graph_chain import GraphChain
 from intervalcert.proof.layer_norms import NormWitness
-from intervalcert.proof.witnesses import Witnesses
+from intervalcert.proof.witnesses import AnyChain, Witnesses
 from intervalcert.search.chain import search_chains
+from intervalcert.search.circulant_chain import not_circulant, search_circulant
 from intervalcert.search.graph_guide import TooWideError
 from intervalcert.search.layer_norms import search_norm
 
@@ -212,9 +213,7 @@ def _is_sharp(found: Vector[Any]) -> bool:
     return not found.blunt(SHARP_BITS)
 
 
-def chain_margins(
-    network: Network, ladder: Sequence[Backend[Any]], witness: ChainWitness | GraphChain
-) -> Margins | None:
+def chain_margins(network: Network, ladder: Sequence[Backend[Any]], witness: AnyChain) -> Margins | None:
     """The margins that a chain shows; None if exact rationals refute it, or nobody has the time to do either.
 
     Guarantees: each entry is a margin Lipschitz bound, a dyadic of `prec` bits. Raises: InconclusiveError if the last
@@ -222,10 +221,12 @@ def chain_margins(
     """
 
     def compute(backend: Backend[Any]) -> tuple[Vector[Any], tuple[Scalar, ...]]:
+        if isinstance(witness, CirculantWitness):
+            return check_circulant(network, witness, backend).roots(backend), ()
         claim = check_chain(network, witness, backend)
         return claim.squares.roots(backend), claim.sigmas
 
-    is_long = not has_ellipsoids(network) and size_of(witness) > _MOST_BYTES
+    is_long = not is_plain(witness) or (not has_ellipsoids(network) and size_of(witness) > _MOST_BYTES)
     try:
         escalated = escalate(ladder[:1] if is_long else ladder, compute, is_useful=lambda found: _is_sharp(found[0]))
     except InconclusiveError:
@@ -249,19 +250,25 @@ def _smaller(one: Margins, other: Margins) -> Margins:
     return replace(one, matrix=matrix, skipped_because=skipped)
 
 
-def found_chains(network: Network, rounds: int) -> tuple[tuple[ChainWitness | GraphChain, ...], str]:
-    """What `search_chains` finds, and what is said if that is nothing."""
+def found_chains(network: Network, rounds: int) -> tuple[tuple[AnyChain, ...], str]:
+    """Chains by all methods that there are for such a network, and what is said if there is none."""
+    chains: tuple[AnyChain, ...] = ()
+    why_none = NO_CHAIN
     try:
-        return search_chains(network, rounds), NO_CHAIN
+        chains = search_chains(network, rounds)
     except TooWideError as error:
-        return (), TOO_WIDE.format(error)
+        why_none = TOO_WIDE.format(error)
+    if has_ellipsoids(network) or not_circulant(network) is not None:
+        return chains, why_none
+    circulant = search_circulant(network, rounds)
+    return (chains if circulant is None else (*chains, circulant)), why_none
 
 
 def margins_by(
     method: MarginMethod,
     network: Network,
     layers: Sequence[LayerBound],
-    chains: Sequence[ChainWitness | GraphChain],
+    chains: Sequence[AnyChain],
     ladder: Sequence[Backend[Any]],
     why_none: str = NO_CHAIN,
 ) -> Margins:

@@ -12,6 +12,10 @@ Members, all of float64 or int64; a matrix that is symmetric or triangular is he
     chain{c}.{l}.near, chain{c}.{l}.factor, chain{c}.{l}.above (the diagonal)               for each hidden layer l
     chain{c}.{l}.core, chain{c}.{l}.vectors (middle, spread, v, w, diagonal of after), chain{c}.{l}.g
                                                               if it has a sector; no g if no neuron bends
+    graph{c}.{l}.sector (middle, spread); if something bends: .vectors (v, w), .g, .numbers (e), .integers (inside)
+    graph{c}.{l}.factor, graph{c}.{l}.units, .numbers (slack), .integers (turn)             another ball
+    circulant{c}.integers (half turns, exponents of the links), circulant{c}.{l}.vectors (middle, spread, v, w)
+    circulant{c}.shapes (side, bending), .numbers (lift, e, slack), .near, .above, .core, .after, .g    of all steps
 
 What is read is only a guess: `proof` checks it. But numbers of very different sizes would make exact ones long.
 """
@@ -29,20 +33,32 @@ from intervalcert.backends.protocol import Floats
 from intervalcert.errors import InputError
 from intervalcert.io.array_archive import Arrays, read_arrays, write_arrays
 from intervalcert.io.witness_blocks import BLOCK_PARTS, block_arrays, block_of
+from intervalcert.io.witness_chains import (
+    circulant_arrays,
+    circulant_of,
+    graph_arrays,
+    graph_of,
+    lower_triangle,
+    symmetric,
+    with_diagonal,
+)
 from intervalcert.numbers.parsing import MAX_BINARY_EXPONENT
-from intervalcert.proof.chain import ChainLink, ChainWitness
+from intervalcert.proof.chain import ChainLink
 from intervalcert.proof.cholesky import Factor
+from intervalcert.proof.circulant_chain import CirculantWitness
 from intervalcert.proof.ellipsoids import LoewnerMajorant, Sector, Step
 from intervalcert.proof.layer_norms import ConvolutionWitness, NormWitness
 from intervalcert.proof.norms import MAX_ITERATIONS
-from intervalcert.proof.witnesses import Witnesses
+from intervalcert.proof.witnesses import AnyChain, Witnesses
 
 __all__ = ["WITNESS_ENDING", "load_witnesses", "packed_witnesses", "witness_path"]
 
 _MEMBER = re.compile(
     r"(norm(0|[1-9]\d{0,3})\.(direction|integers|factor|numbers|same"
     r"|block(0|[1-9]\d{0,3})\.(kind|shifts|exponents|shapes|rows))"
-    r"|chain[01]\.(0|[1-9]\d{0,3})\.(integers|numbers|near|factor|above|core|vectors|g))\.npy"
+    r"|chain[01]\.(0|[1-9]\d{0,3})\.(integers|numbers|near|factor|above|core|vectors|g)"
+    r"|graph[01]\.(0|[1-9]\d{0,3})\.(integers|numbers|sector|vectors|g|factor|units)"
+    r"|circulant[01]\.(integers|shapes|numbers|near|above|core|after|g|(0|[1-9]\d{0,3})\.vectors))\.npy"
 )
 
 _MOST_APART = 2.0**200
@@ -53,6 +69,9 @@ _LARGEST = 2.0**250
 2^64, and chains on one on which they are near 1."""
 
 _VECTORS = 5
+
+_MOST_CHAINS = 2
+"""Of each kind."""
 
 _INTEGERS = (".integers", ".same", ".kind", ".exponents", ".shapes")
 """Endings of what holds whole numbers."""
@@ -81,18 +100,36 @@ def packed_witnesses(witnesses: Witnesses) -> bytes | None:
         arrays[f"{name}.direction"] = norm.direction
         arrays[f"{name}.integers"] = np.array([norm.factor.exponent if norm.factor else 0, steps], dtype=np.int64)
         if norm.factor is not None:
-            arrays[f"{name}.factor"] = _lower(norm.factor.triangle)
+            arrays[f"{name}.factor"] = lower_triangle(norm.factor.triangle)
             arrays[f"{name}.numbers"] = np.array([norm.factor.shift])
         for k, block in enumerate(norm.blocks):
             arrays.update((f"{name}.block{k}.{part}", array) for part, array in block_arrays(block).items())
-    for which, chain in enumerate(witnesses.chains):
-        for index, link in enumerate(chain):
-            arrays.update((f"chain{which}.{index}.{name}", array) for name, array in _link_arrays(link))
-    if not all(array.size and _is_short(array) for array in arrays.values()):
+    counts = {"chain": 0, "graph": 0, "circulant": 0}
+    for chain in witnesses.chains:
+        kind = _kind(chain)
+        arrays.update(_chain_arrays(chain, f"{kind}{counts[kind]}"))
+        counts[kind] += 1
+    if max(counts.values()) > _MOST_CHAINS or not all(x.size and _is_short(x) for x in arrays.values()):
         return None
     made = io.BytesIO()
     write_arrays(made, arrays, compressed=False)
     return made.getvalue()
+
+
+def _kind(chain: AnyChain) -> str:
+    if isinstance(chain, CirculantWitness):
+        return "circulant"
+    return "chain" if all(isinstance(link, ChainLink) for link in chain) else "graph"
+
+
+def _chain_arrays(chain: AnyChain, name: str) -> Iterator[tuple[str, Floats]]:
+    if isinstance(chain, CirculantWitness):
+        yield from circulant_arrays(chain, name)
+        return
+    yield from graph_arrays(tuple(link for link in chain if not isinstance(link, ChainLink)), name)
+    for index, link in enumerate(chain):
+        if isinstance(link, ChainLink):
+            yield from ((f"{name}.{index}.{part}", array) for part, array in _link_arrays(link))
 
 
 def _link_arrays(link: ChainLink) -> Iterator[tuple[str, Floats]]:
@@ -100,20 +137,15 @@ def _link_arrays(link: ChainLink) -> Iterator[tuple[str, Floats]]:
     numbers = [link.s.lift, link.size, link.factor.shift, *(() if step is None else (step.e, step.slack))]
     yield "integers", np.array([link.exponent, link.factor.exponent], dtype=np.int64)
     yield "numbers", np.array(numbers)
-    yield "near", _lower(link.s.near)
+    yield "near", lower_triangle(link.s.near)
     yield "above", link.s.above.diagonal()
-    yield "factor", _lower(link.factor.triangle)
+    yield "factor", lower_triangle(link.factor.triangle)
     if step is not None:
-        yield "core", _lower(step.core)
+        yield "core", lower_triangle(step.core)
         vectors = (step.sector.middle, step.sector.spread, step.v, step.w, step.after.diagonal())
         yield "vectors", np.stack(vectors)
         if step.g.size:
             yield "g", step.g
-
-
-def _lower(square: Floats) -> Floats:
-    found: Floats = square[np.tril_indices(len(square))]
-    return found
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
@@ -165,34 +197,45 @@ def _witnesses(arrays: Arrays) -> Witnesses:
             place = f"{name}.block{len(blocks)}"
             blocks.append(block_of({part: known.pop(f"{place}.{part}") for part in BLOCK_PARTS}, place))
         norms.append(NormWitness(direction, factor, None if steps < 0 else steps, tuple(blocks)))
-    chains: list[ChainWitness] = []
-    for which in range(2):
+    chains = tuple(_chains(known))
+    if known:
+        raise ValueError(f"{next(iter(known))} belongs to nothing")
+    return Witnesses(tuple(norms), chains)
+
+
+def _chains(known: Arrays) -> Iterator[AnyChain]:
+    for which in range(_MOST_CHAINS):
         links: list[ChainLink] = []
         while f"chain{which}.{len(links)}.integers" in known:
             links.append(_link(known, f"chain{which}.{len(links)}"))
-        chains += [tuple(links)] if links else []
-    if known:
-        raise ValueError(f"{next(iter(known))} belongs to nothing")
-    return Witnesses(tuple(norms), tuple(chains))
+        if links:
+            yield tuple(links)
+        through_graph = graph_of(known, f"graph{which}")
+        if through_graph:
+            yield through_graph
+    for which in range(_MOST_CHAINS):
+        circulant = circulant_of(known, f"circulant{which}")
+        if circulant is not None:
+            yield circulant
 
 
 def _link(known: Arrays, name: str) -> ChainLink:
     exponent, other = _integers(known, f"{name}.integers")
-    near = _symmetric(_triangle(known, f"{name}.near"))
+    near = symmetric(_triangle(known, f"{name}.near"))
     side = len(near)
-    above = _with_diagonal(near, _vector(known, f"{name}.above", side))
+    above = with_diagonal(near, _vector(known, f"{name}.above", side))
     triangle = _triangle(known, f"{name}.factor")
     has_step = f"{name}.core" in known
     lift, size, shift, *more = _vector(known, f"{name}.numbers", 5 if has_step else 3).tolist()
     step = None
     if has_step:
-        core = _symmetric(_triangle(known, f"{name}.core"))
+        core = symmetric(_triangle(known, f"{name}.core"))
         vectors = known.pop(f"{name}.vectors")
         if vectors.shape != (_VECTORS, len(core)):
             raise ValueError(f"{name}.vectors has another shape than its matrices")
         middle, spread, v, w, diagonal = vectors
         g = known.pop(f"{name}.g", np.zeros((0, 0)))
-        step = Step(Sector(middle, spread), v, w, g, core, _with_diagonal(core, diagonal), *more)
+        step = Step(Sector(middle, spread), v, w, g, core, with_diagonal(core, diagonal), *more)
     return ChainLink(exponent, LoewnerMajorant(near, above, lift), Factor(shift, triangle, other), size, step)
 
 
@@ -218,15 +261,4 @@ def _triangle(known: Arrays, name: str) -> Floats:
         raise ValueError(f"{name} has {len(packed)} numbers, which fill no triangle")
     made = np.zeros((side, side))
     made[np.tril_indices(side)] = packed
-    return made
-
-
-def _symmetric(lower: Floats) -> Floats:
-    found: Floats = np.where(np.tri(len(lower), dtype=bool), lower, lower.T)
-    return found
-
-
-def _with_diagonal(symmetric: Floats, diagonal: Floats) -> Floats:
-    made = symmetric.copy()
-    made.flat[:: len(made) + 1] = diagonal
     return made

@@ -180,7 +180,7 @@ class Evaluator(_ForwardPass[Matrix[Any]]):
         """Requires: `norms` are upper bounds of the operator norms of the network's branches."""
         super().__init__(network, backend)
         pairs = [(branch.map, norm) for branch, norm in zip(network.branches, norms, strict=True)]
-        made = {(each.key, norm): each.on(backend, norm) for each, norm in pairs}
+        made = {key: each.on(backend, norm) for key, (each, norm) in {(x.key, n): (x, n) for x, n in pairs}.items()}
         self._operators = [made[each.key, norm] for each, norm in pairs]
 
     def _entered(self, inputs: RationalMatrix) -> Matrix[Any]:

@@ -11,8 +11,8 @@ All u with ||u - v|| <= eps differ from the input v by images of η with ||η|| 
 * A second chain may use the b of a first one that was proved, where they are smaller: each of them is a fact about the
   network, whatever proved it. (Rows of tournaments are the same if the contenders are.)
 
-At the end the lead y_j - y_i at u is that at v up to dᵀC·η: j wins at every such u, without a tie, if for any other class
-i the lead at v is positive and its square exceeds eps²·||Cᵀd||².
+At the end the lead y_j - y_i at u is that at v up to dᵀC·η: j wins at every such u, without a tie, if for any other
+class i the lead at v is positive and its square exceeds eps²·||Cᵀd||².
 """
 
 from __future__ import annotations

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from intervalcert.proof.chain import ChainWitness
+from intervalcert.proof.circulant_chain import CirculantWitness
 from intervalcert.proof.data import Witness
 from intervalcert.proof.graph_chain import GraphChain
 from intervalcert.proof.layer_norms import NormWitness
 
-__all__ = ["Witnesses"]
+__all__ = ["AnyChain", "Witnesses"]
+
+AnyChain = ChainWitness | GraphChain | CirculantWitness
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -17,4 +20,4 @@ class Witnesses(Witness):
     """norms: one for each layer. chains: some or none, each of which bounds all margins; the first gives the sigmas."""
 
     norms: tuple[NormWitness, ...]
-    chains: tuple[ChainWitness | GraphChain, ...] = ()
+    chains: tuple[AnyChain, ...] = ()

@@ -1,4 +1,4 @@
-"""The search for a chain through a graph, for all inputs, in floats: what `proof.graph_chain` checks. Nothing is trusted.
+"""The search for a chain through a graph, for all inputs, in floats: for `proof.graph_chain`. Nothing is trusted.
 
 The closed form of the multipliers is that of `proof.ellipsoids`: v² = ρ/((|m| + ρ)·σ), σ near the squared norm of the
 images that the rows are of. Differences of pairs, over sqrt(2), are rows of such images in another orthogonal basis:

@@ -278,6 +278,7 @@ def test_demo(tmp_path):
     assert "exact" in done.stdout
     assert "arb" in done.stdout
     assert "NO" not in done.stdout
+    assert "convolution 5x5 stride 2" in done.stdout
     assert names_in(tmp_path) == []
 
 

@@ -1,6 +1,7 @@
-"""A tour without files: the model in ``intervalcert/data`` on two number systems that share no arithmetic.
+"""A tour without files: the models in ``intervalcert/data``, the first on two number systems that share no arithmetic.
 
-The model is a globally robust reader of MNIST digits; `data/mnist_README.md` says how it was trained.
+They are globally robust readers of MNIST digits, one of matrices and one with convolutions; `data/mnist_README.md` and
+`data/mnist_cnn_README.md` say how they were trained.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from intervalcert.errors import SoundnessError
 from intervalcert.execution.streaming import read_labels, summarise
 from intervalcert.io.models import load_model
 from intervalcert.io.models.numpy_files import open_array
-from intervalcert.numbers.text import decimal_upper
+from intervalcert.numbers.text import decimal_lower, decimal_upper
 from intervalcert.report.text import excess_text, percent
 
 __all__ = ["DATA", "run_demo"]
@@ -41,13 +42,37 @@ def run_demo(announce: Callable[[str], None] = lambda _: None) -> Group:
         start = perf_counter()
         bounds[name] = compute_bounds(network, name, _ITERATIONS)
         seconds[name] = perf_counter() - start
+    announce("computing bounds of a convolutional network (some seconds)")
     widths = " - ".join(str(n) for n in (network.inputs, *(layer.shape[0] for layer in network.layers)))
     return Group(
         Text(f"A reader of handwritten digits (MNIST): a ReLU network {widths}, {_ITERATIONS} Gram steps per layer.\n"),
         _comparison(bounds["exact"], bounds["arb"]),
         _verdicts(bounds, seconds),
+        *_convolutional(),
         Text("\nNext: intervalcert bounds MODEL -o bounds.json; intervalcert certify bounds.json OUTPUTS --eps 0.3"),
     )
+
+
+def _convolutional() -> tuple[Table, Table]:
+    """The norms of a convolutional network's layers, and what its margins certify."""
+    network = load_model(DATA / "mnist_cnn.npz")
+    norms = Table(title="\nA reader with convolutions: the operator norm of each layer", title_justify="left")
+    for name in ("layer", "outputs", "at least", "at most", "method"):
+        norms.add_column(name, justify="left" if name in {"layer", "method"} else "right", no_wrap=True)
+    verdicts = Table(title=f"Its outputs for the same images, at eps = {_EPS}", title_justify="left")
+    for name in ("margins", "certified", "accuracy", "VRA"):
+        verdicts.add_column(name, justify="left" if name == "margins" else "right", no_wrap=True)
+    outputs = open_array(DATA / "mnist_cnn_outputs.npy")
+    labels = read_labels(DATA / "mnist_labels.npy", len(outputs), network.outputs)
+    by_product = compute_bounds(network, margins="product")
+    for layer in by_product.layers:
+        ends = decimal_lower(layer.lower, 8), decimal_upper(layer.upper, 8)
+        norms.add_row(layer.what, f"{layer.shape[0]:,}", *ends, layer.method)
+    for name, bounds in (("product of norms", by_product), ("best of all chains", compute_bounds(network))):
+        found = summarise(certify(bounds, outputs, _EPS), labels)
+        shares = (percent(n or 0, found.total) for n in (found.certified, found.right, found.right_and_certified))
+        verdicts.add_row(name, *shares)
+    return norms, verdicts
 
 
 def _comparison(exact: Bounds, arb: Bounds) -> Table:

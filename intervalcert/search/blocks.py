@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import add
 from typing import Any, Generic, TypeVar
@@ -52,6 +52,9 @@ SURELY = 2.0**-32
 
 STEPS = 600
 """Of Lanczos' method, at most."""
+
+_INVERSE_STEPS = 40
+"""Of Lanczos' method with an inverse: eigenvalues near the largest are far apart there."""
 
 KEPT_BYTES = 2**28
 """Of a factor that is kept. The rows of a larger one are made when they are asked for."""
@@ -249,13 +252,51 @@ def factor_near(blocks: FloatBlocks, exponent: int, shift: float) -> BlockFactor
         if 0 < c < math.inf:
             try:
                 if blocks.factor_bytes <= KEPT_BYTES:
-                    return BlockFactor(c, tuple(blocks.factor_rows(c)), exponent)
+                    rows = tuple(blocks.factor_rows(c))
+                    return BlockFactor(c, rows, exponent) if c == shift else _sharper(blocks, c, rows, exponent)
                 for _ in blocks.factor_rows(c):
                     pass
                 return factor_surely(blocks, exponent, c)
             except np.linalg.LinAlgError:  # c is below the largest eigenvalue, or the library is broken
                 continue
     return BlockFactor(0.0, Anew(len(blocks.rows), blocks.zero_rows), exponent)
+
+
+def _sharper(blocks: FloatBlocks, c: float, rows: Sequence[BlockRow], exponent: int) -> BlockFactor:
+    """With a c nearer to the largest eigenvalue, if it is possible; else with this one.
+
+    Where many eigenvalues are near the largest, Lanczos' method takes long to tell them apart; but those of the inverse
+    of c·I - A·Aᴴ, 1/(c - λ), are far from each other, and its factor is known.
+    """
+    start = np.random.default_rng(0).standard_normal(len(blocks.rows) * blocks.side).astype(blocks.dtype)
+    inverse, _, _ = top_eigenpair(_inverse(rows, blocks.side, blocks.band), start, _INVERSE_STEPS)
+    for above in ABOVE[:2]:
+        nearer = (c - 1 / inverse) * (1 + above) if inverse > 0 else c
+        if 0 < nearer < c:
+            try:
+                return BlockFactor(nearer, tuple(blocks.factor_rows(nearer)), exponent)
+            except np.linalg.LinAlgError:  # too near
+                continue
+    return BlockFactor(c, tuple(rows), exponent)
+
+
+def _inverse(rows: Sequence[BlockRow], side: int, band: int) -> Callable[[Array], Array]:
+    """Of L·Lᴴ, for the L of these block rows."""
+    parts = [row.real if row.imaginary is None else row.real + 1j * row.imaginary for row in rows]
+    corners = [np.linalg.inv(part[:, -side:]) for part in parts]
+
+    def apply(x: Array) -> Array:
+        y = x.reshape(len(parts), side).copy()
+        for r, part in enumerate(parts):
+            first = max(r - band, 0)
+            y[r] = corners[r] @ (y[r] - part[:, :-side] @ y[first:r].ravel())
+        for r in range(len(parts) - 1, -1, -1):
+            y[r] = corners[r].conj().T @ y[r]
+            first = max(r - band, 0)
+            y[first:r] -= (parts[r][:, :-side].conj().T @ y[r]).reshape(r - first, side)
+        return y.ravel()
+
+    return apply
 
 
 def _shifts(blocks: FloatBlocks, first: float) -> Iterator[float]:

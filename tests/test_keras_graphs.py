@@ -1,5 +1,6 @@
 """Keras files of images and of graphs, against numpy in float64 and against what Keras itself computed."""
 
+import contextlib
 import copy
 from fractions import Fraction
 from functools import partial
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from intervalcert import InputError, evaluate, load_model
 
@@ -26,7 +29,8 @@ from tests.keras_graphs import (
     same,
     settings,
 )
-from tests.test_keras import archived, drawn, reader, tensor
+from tests.test_keras import archived, drawn, reader, stored, tensor
+from tests.test_keras_refused import changed_anywhere
 
 FIXTURES = Path(__file__).parent / "fixtures"
 ROUNDING = 1e-12
@@ -407,6 +411,39 @@ def test_a_cycle_of_branches_is_refused(tmp_path):
     document["config"]["layers"][1]["inbound_nodes"][0]["args"] = [tensor(last)]
     with pytest.raises(InputError, match="or needs itself: only graphs without loops"):
         load_model(archived(tmp_path / "m.keras", document, model.stored()))
+
+
+def one_of_each():
+    """A model with every class of images."""
+    model = Model((4, 3, 2), None)
+    a = model.add("ZeroPadding2D", "input", None, padding=[[1, 0], [0, 1]])
+    a = model.add("Conv2D", a, None, [drawn(2, 2, 2, 2), drawn(2)], **CONV)
+    a = model.add("DepthwiseConv2D", a, None, [drawn(2, 1, 2, 1), drawn(2)], kernel_size=[2, 1], padding="same")
+    a = model.add("BatchNormalization", a, None, [drawn(2), drawn(2), drawn(2), np.float32([1, 2])])
+    a = model.add(
+        "Permute", model.add("AveragePooling2D", a, None, pool_size=[1, 2], strides=[1, 1]), None, dims=[2, 1, 3]
+    )
+    b = model.add("MaxPooling2D", a, None, strides=[1, 1], padding="same")
+    a = model.add("Subtract", [model.add("Add", [a, b], None), b], None)
+    a, b = model.add("GlobalMaxPooling2D", a, None), model.add("GlobalAveragePooling2D", a, None, keepdims=True)
+    a, b = model.add("Flatten", a, None), model.add("Flatten", b, None)
+    return model, model.add("Concatenate", [a, b], None)
+
+
+EACH = [(model.document(last), stored(model.stored())) for model, last in (one_of_each(), branched())]
+
+
+def test_the_models_that_are_changed_are_read(tmp_path):
+    for document, weights in EACH:
+        assert load_model(archived(tmp_path / "m.keras", document, weights)).outputs >= 2
+
+
+@given(st.data())
+def test_any_configuration_of_a_graph_gives_a_network_or_a_refusal(tmp_path_factory, data):
+    document, weights = data.draw(st.sampled_from(EACH))
+    path = tmp_path_factory.getbasetemp() / "changed.keras"
+    with contextlib.suppress(InputError):
+        load_model(archived(path, changed_anywhere(data, document), weights))
 
 
 def test_means_are_exact(read):

@@ -408,10 +408,9 @@ def test_a_model_that_is_not_a_chain_of_known_layers_is_refused(tmp_path, case):
 VALUES = [None, True, 0, 1, -1, 2, 0.5, 1e400, "", "relu", "Dense", "keras", [], [1], [None, 2], {}, policy("float16")]
 
 
-@given(st.data())
-def test_any_configuration_gives_a_network_or_a_refusal(tmp_path_factory, data):
+def changed_anywhere(data, document):
     """One or two values anywhere are replaced, swapped, repeated or taken away."""
-    document = copy.deepcopy(data.draw(st.sampled_from([CHAIN, GRAPH])))
+    document = copy.deepcopy(document)
     for _ in range(data.draw(st.integers(1, 2))):
         places, pending = [], [document]
         while pending:
@@ -430,6 +429,12 @@ def test_any_configuration_gives_a_network_or_a_refusal(tmp_path_factory, data):
                 holder[key], other[place] = copy.deepcopy(other[place]), copy.deepcopy(holder[key])
             case "remove":
                 del holder[key]
+    return document
+
+
+@given(st.data())
+def test_any_configuration_gives_a_network_or_a_refusal(tmp_path_factory, data):
+    document = changed_anywhere(data, data.draw(st.sampled_from([CHAIN, GRAPH])))
     path = archived(tmp_path_factory.getbasetemp() / "changed.keras", document, STORED)
     try:
         network = load_model(path)

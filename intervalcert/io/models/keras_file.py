@@ -1,7 +1,8 @@
 """Keras 3 models (``.keras``), read without Keras: the layers in config.json, the weights in model.weights.h5.
 
-Nothing of the file is run, and nothing is unpacked to disk. What is read is listed in `keras_kinds`, how the layers
-hang together in `keras_config`, the weights in `keras_weights`, what they compute in `keras_layers`.
+Nothing of the file is run, and nothing is unpacked to disk. What is read is listed in `keras_kinds`, one layer is in
+`keras_config`, how they hang together in `keras_graph`, the weights in `keras_weights`, what they compute in
+`keras_layers`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from intervalcert.errors import InputError
 from intervalcert.io.files import parse_json
 from intervalcert.io.models.archives import MAX_UNPACKED_BYTES, open_archive
 from intervalcert.io.models.interface import Hints, Reading, needed
-from intervalcert.io.models.keras_config import layers_of
+from intervalcert.io.models.keras_graph import layers_of
 from intervalcert.io.models.keras_layers import network_of
 from intervalcert.io.models.keras_values import shown
 from intervalcert.io.models.keras_weights import WeightStore

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["ACTIVATION_LAYERS", "KINDS", "OF_ALL", "WITH_VARIABLES", "Kind"]
+__all__ = ["ACTIVATION_LAYERS", "KINDS", "MERGES", "OF_ALL", "WITH_VARIABLES", "Kind"]
 
 
 @dataclass(frozen=True)
@@ -36,19 +36,39 @@ def _noise(keys: str) -> Kind:
     return Kind(ignored=_keys(keys), beside=_keys("seed_generator"))
 
 
+def _weighted(keys: str, weights: str, **fixed: bool | None) -> Kind:
+    """With weights of that name, and biases. fixed: as of `Kind`."""
+    names = [f"{name}_{what}" for name in (weights, "bias") for what in ("initializer", "regularizer", "constraint")]
+    return Kind(_keys(keys) | _keys("activation use_bias"), fixed=fixed, ignored=frozenset(names))
+
+
+_WINDOW = "strides padding data_format "
+
 OF_ALL = _keys("name dtype trainable activity_regularizer")
 """The keys of every layer; of these the name and the dtype must be there."""
 
 KINDS = {
     "InputLayer": Kind(_keys("batch_shape"), fixed={"sparse": False, "ragged": False, "optional": False}),
-    "Dense": Kind(
-        _keys("units activation use_bias"),
-        fixed={"quantization_config": None, "lora_rank": None, "lora_alpha": None},
-        ignored=_keys("kernel_initializer bias_initializer kernel_regularizer bias_regularizer")
-        | _keys("kernel_constraint bias_constraint"),
+    "Dense": _weighted("units", "kernel", quantization_config=None, lora_rank=None, lora_alpha=None),
+    "Conv2D": _weighted(
+        _WINDOW + "filters kernel_size dilation_rate groups",
+        "kernel",
+        quantization_config=None,
+        lora_rank=None,
+        lora_alpha=None,
     ),
+    "DepthwiseConv2D": _weighted(_WINDOW + "depth_multiplier kernel_size dilation_rate", "depthwise"),
+    "MaxPooling2D": Kind(_keys(_WINDOW + "pool_size")),
+    "AveragePooling2D": Kind(_keys(_WINDOW + "pool_size")),
+    "GlobalAveragePooling2D": Kind(_keys("data_format keepdims")),
+    "GlobalMaxPooling2D": Kind(_keys("data_format keepdims")),
+    "ZeroPadding2D": Kind(_keys("padding data_format")),
+    "Add": Kind(),
+    "Subtract": Kind(),
+    "Concatenate": Kind(_keys("axis")),
     "Flatten": Kind(_keys("data_format")),
     "Reshape": Kind(_keys("target_shape")),
+    "Permute": Kind(_keys("dims")),
     "Identity": Kind(),
     "Activation": Kind(_keys("activation")),
     "ReLU": Kind(_keys("max_value negative_slope threshold")),
@@ -71,6 +91,9 @@ KINDS = {
     "ActivityRegularization": Kind(ignored=_keys("l1 l2")),
 }
 
-WITH_VARIABLES = _keys("Dense Normalization BatchNormalization")
+WITH_VARIABLES = _keys("Dense Conv2D DepthwiseConv2D Normalization BatchNormalization")
 ACTIVATION_LAYERS = _keys("ReLU LeakyReLU ELU Softmax")
 """What another layer may have as its activation: ``Dense(8, activation=LeakyReLU(0.1))``."""
+
+MERGES = _keys("Add Subtract Concatenate")
+"""What is applied to a list of arrays."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from intervalcert.backends.protocol import Indices
 from intervalcert.errors import InputError
+from intervalcert.io.models import assembly_grids as grids
 from intervalcert.io.models import onnx_shapes as shapes
 from intervalcert.io.models.assembly_graph import Graph
 from intervalcert.io.models.onnx_node import ADVICE, Node, Values, axis_of, between, exactly
@@ -49,8 +50,7 @@ def picked(graph: Graph, flow: Flow, positions: Indices, shape: Sequence[Size]) 
 
 def positions_of(graph: Graph, flow: Flow) -> Indices:
     """That of each number, in an array with the sides of one sample."""
-    graph.budget.hold(flow.width)
-    return np.arange(flow.width).reshape(flow.sides)
+    return grids.positions(graph, flow.sides)
 
 
 # -- one value ---------------------------------------------------------------------------------------------------------
@@ -69,8 +69,7 @@ def transpose(graph: Graph, node: Node, values: Values) -> Value:
 
 def transposed(graph: Graph, x: Flow, order: Sequence[int]) -> Flow:
     shape = [x.shape[side] for side in order]
-    kept = [side for side in order if x.shape[side] != 1]
-    if kept == sorted(kept):  # no number moves
+    if not grids.moves_numbers(x.sides, order):
         return x.with_shape(shape)
     return picked(graph, x, positions_of(graph, x).transpose(order), shape)
 
@@ -231,12 +230,10 @@ def concat(graph: Graph, node: Node, values: Values) -> Value:
     for flow in flows:
         if [*flow.shape[:axis], *flow.shape[axis + 1 :]] != [*first.shape[:axis], *first.shape[axis + 1 :]]:
             raise InputError(f"what has the shapes {shown(first.shape)} and {shown(flow.shape)} is put together")
-    shape = list(first.shape)
-    shape[axis] = sum(flow.sides[axis] for flow in flows)
-    made = Flow(tuple(shape), first.value)
-    ends = np.cumsum([flow.sides[axis] for flow in flows])[:-1]
-    places = [part.ravel() for part in np.split(positions_of(graph, made), ends, axis=axis)]
-    return Flow(made.shape, graph.join([flow.numbers for flow in flows], places, made.sample))
+    batch = rank - len(first.sample) if axis else 0  # the sides that one sample does not have
+    value = grids.joined(graph, [flow.value.reshaped(flow.sides[batch:]) for flow in flows], axis - batch)
+    shape = (*first.shape[:axis], value.shape[axis - batch], *first.shape[axis + 1 :])
+    return Flow(shape, value)
 
 
 def split(graph: Graph, node: Node, values: Values) -> list[Value]:

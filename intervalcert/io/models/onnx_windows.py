@@ -13,16 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from intervalcert.backends.protocol import Indices
 from intervalcert.errors import InputError
 from intervalcert.io.models import assembly_values
 from intervalcert.io.models import onnx_shapes as shapes
 from intervalcert.io.models.assembly_graph import Graph
+from intervalcert.io.models.assembly_grids import Pads, mean_pool, missing_padding
 from intervalcert.io.models.onnx_moves import picked, positions_of, transposed
 from intervalcert.io.models.onnx_node import ADVICE, Node, Values, axis_of, between, exactly
 from intervalcert.io.models.onnx_values import Flow, Size, Value, shown
 from intervalcert.io.models.tensors import Tensor
-from intervalcert.model.linear_maps import MAX_DENSE
 from intervalcert.model.windows import Pair, Window
 
 __all__ = [
@@ -36,9 +35,6 @@ __all__ = [
     "reduce_min",
     "reduce_sum",
 ]
-
-_Pads = tuple[int, int, int, int]
-"""Top, left, bottom, right."""
 
 
 @dataclass(frozen=True)
@@ -123,19 +119,10 @@ def global_max_pool(graph: Graph, _: Node, values: Values) -> Value:
 
 
 def average_pool(graph: Graph, node: Node, values: Values) -> Value:
-    """Sums over windows that are divided by one number are a convolution; else each place has its own weights."""
     (x,) = exactly(values, 1)
     image, counts_padding = _image(x), bool(node.integer("count_include_pad", 0))
     window, pads = _window(node, image, node.integers("kernel_shape"), pool=True, dilated=node.opset >= 19)
-    graph.budget.hold(window.taps * math.prod(window.outputs))
-    counts = _counts(window, pads if counts_padding else (0, 0, 0, 0))
-    if not counts.min():
-        raise InputError("the mean of a window that sees nothing at all")
-    if counts.min() == counts.max():
-        value = graph.average(image.flow.numbers, image.channels, window, int(counts[0]))
-    else:
-        shape = (image.channels, *window.outputs)
-        value = graph.mix(image.flow.numbers, _means(graph, window, counts), (image.channels, *image.grid), shape)
+    value = mean_pool(graph, image.flow.numbers, image.channels, window, pads if counts_padding else (0, 0, 0, 0))
     return image.over(image.channels, window, value)
 
 
@@ -146,40 +133,12 @@ def global_average_pool(graph: Graph, _: Node, values: Values) -> Value:
     return image.over(image.channels, image.all_of_it, value)
 
 
-def _counts(window: Window, pads: _Pads) -> Indices:
-    """How many places of each window are within the input and these pads."""
-    along = []
-    for axis in range(2):
-        places = np.arange(window.size[axis])[:, None] * window.dilation[axis] - window.before[axis]
-        places = places + np.arange(window.outputs[axis]) * window.stride[axis]
-        within = (places >= -pads[axis]) & (places < window.inputs[axis] + pads[axis + 2])
-        along.append(within.sum(axis=0))
-    found: Indices = np.outer(*along).ravel()
-    return found
-
-
-def _means(graph: Graph, window: Window, counts: Indices) -> Tensor:
-    """Places x positions: the weights of all windows, one row each."""
-    places, positions = math.prod(window.outputs), math.prod(window.inputs)
-    if places * positions > MAX_DENSE:
-        raise InputError(
-            f"means over windows that do not all see as many numbers, of a grid of {window.inputs}: they need a matrix "
-            f"of {places} x {positions}, which is too large (let padding count: count_include_pad)"
-        )
-    graph.budget.count(places * positions)
-    common = math.lcm(*np.unique(counts).tolist())
-    matrix = np.zeros((places, positions), dtype=np.int64)
-    tap, place = np.nonzero(window.table >= 0)
-    matrix[place, window.table[tap, place]] = common // counts[place]
-    return Tensor(None, (matrix.astype(object), common), graph.budget)
-
-
 # -- windows -----------------------------------------------------------------------------------------------------------
 
 
 def _window(
     node: Node, image: _Image, size: Sequence[int] | None, *, pool: bool = False, dilated: bool = True
-) -> tuple[Window, _Pads]:
+) -> tuple[Window, Pads]:
     """The window of a node, and its padding."""
     if size is None:
         raise InputError("the attribute 'kernel_shape' is missing")
@@ -192,9 +151,9 @@ def _window(
     if auto != "NOTSET" and any(given or ()):
         raise InputError(f"it has pads, and at the same time auto_pad {auto}")
     height, width = _two(size)
-    pads: _Pads = (0, 0, 0, 0) if given is None else (*_two(given[:sides], 0), *_two(given[sides:], 0))
+    pads: Pads = (0, 0, 0, 0) if given is None else (*_two(given[:sides], 0), *_two(given[sides:], 0))
     if auto.startswith("SAME"):
-        missing = [_missing(image.grid[axis], stride[axis], (height, width)[axis]) for axis in range(2)]
+        missing = [missing_padding(image.grid[axis], stride[axis], (height, width)[axis]) for axis in range(2)]
         if dilation != (1, 1) or (pool and min(missing) < 0):
             raise InputError(f"auto_pad {auto} of such windows is computed in different ways: export it with pads")
         top, left = (max(number, 0) // 2 for number in missing)
@@ -202,11 +161,6 @@ def _window(
         pads = (top, left, bottom, right) if auto == "SAME_UPPER" else (bottom, right, top, left)
         ceil = False
     return Window.padded(image.grid, (height, width), stride, dilation, pads, ceil=ceil), pads
-
-
-def _missing(side: int, stride: int, size: int) -> int:
-    """How much padding there must be for an output at each stride."""
-    return (-(-side // stride) - 1) * stride + size - side
 
 
 def _pair(node: Node, name: str, sides: int) -> Pair:

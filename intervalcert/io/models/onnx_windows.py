@@ -26,23 +26,29 @@ from intervalcert.model.linear_maps import MAX_DENSE
 from intervalcert.model.windows import Pair, Window
 
 __all__ = [
+    "Image",
+    "Pads",
     "average_pool",
+    "averaged",
     "convolution",
     "global_average_pool",
     "global_max_pool",
+    "image_of",
+    "largest",
     "max_pool",
     "reduce_max",
     "reduce_mean",
     "reduce_min",
     "reduce_sum",
+    "summed",
 ]
 
-_Pads = tuple[int, int, int, int]
+Pads = tuple[int, int, int, int]
 """Top, left, bottom, right."""
 
 
 @dataclass(frozen=True)
-class _Image:
+class Image:
     """What flows, as channels over a grid. sides: of the grid, as the file has them, one or two."""
 
     flow: Flow
@@ -59,7 +65,7 @@ class _Image:
         return Window(self.grid, (1, 1), self.grid)
 
 
-def _image(x: Value | None) -> _Image:
+def image_of(x: Value | None) -> Image:
     """Raises: InputError unless it is one sample."""
     if not isinstance(x, Flow):
         raise InputError("it is applied to a constant: let the exporter fold constants")
@@ -71,7 +77,7 @@ def _image(x: Value | None) -> _Image:
     if x.sides[0] != 1:
         raise InputError("it is applied to something else than one sample of a batch: export the model for one")
     _, channels, *grid = x.sides
-    return _Image(x, channels, (grid[0], grid[1]) if len(grid) == 2 else (1, grid[0]), len(grid))
+    return Image(x, channels, (grid[0], grid[1]) if len(grid) == 2 else (1, grid[0]), len(grid))
 
 
 # -- convolutions ------------------------------------------------------------------------------------------------------
@@ -79,7 +85,7 @@ def _image(x: Value | None) -> _Image:
 
 def convolution(graph: Graph, node: Node, values: Values) -> Value:
     x, weights, bias = between(values, 2, 3)
-    image, kernel = _image(x), _constant(weights)
+    image, kernel = image_of(x), _constant(weights)
     biases = None if bias is None else _constant(bias)
     if len(kernel.shape) != 2 + image.sides:
         raise InputError(f"weights of the shape {list(kernel.shape)} for what has the shape {shown(image.flow.shape)}")
@@ -108,7 +114,7 @@ def _constant(value: Value | None) -> Tensor:
 
 def max_pool(graph: Graph, node: Node, values: Values) -> Value:
     (x,) = exactly(values, 1)
-    image = _image(x)
+    image = image_of(x)
     if node.opset >= 8 and node.integer("storage_order", 0):
         raise InputError("its storage_order is another one than 0")
     window, _ = _window(node, image, node.integers("kernel_shape"), pool=True, dilated=node.opset >= 10)
@@ -117,18 +123,25 @@ def max_pool(graph: Graph, node: Node, values: Values) -> Value:
 
 def global_max_pool(graph: Graph, _: Node, values: Values) -> Value:
     (x,) = exactly(values, 1)
-    image = _image(x)
+    image = image_of(x)
     value = graph.max_pool(image.flow.numbers, image.channels, image.all_of_it)
     return image.over(image.channels, image.all_of_it, value)
 
 
 def average_pool(graph: Graph, node: Node, values: Values) -> Value:
-    """Sums over windows that are divided by one number are a convolution; else each place has its own weights."""
     (x,) = exactly(values, 1)
-    image, counts_padding = _image(x), bool(node.integer("count_include_pad", 0))
+    image, counts_padding = image_of(x), bool(node.integer("count_include_pad", 0))
     window, pads = _window(node, image, node.integers("kernel_shape"), pool=True, dilated=node.opset >= 19)
+    return averaged(graph, image, window, pads if counts_padding else (0, 0, 0, 0))
+
+
+def averaged(graph: Graph, image: Image, window: Window, pads: Pads) -> Flow:
+    """The means of what windows see within the input and these pads, which are zeros.
+
+    Sums over windows that are divided by one number are a convolution; else each place has its own weights.
+    """
     graph.budget.hold(window.taps * math.prod(window.outputs))
-    counts = _counts(window, pads if counts_padding else (0, 0, 0, 0))
+    counts = _counts(window, pads)
     if not counts.min():
         raise InputError("the mean of a window that sees nothing at all")
     if counts.min() == counts.max():
@@ -141,12 +154,12 @@ def average_pool(graph: Graph, node: Node, values: Values) -> Value:
 
 def global_average_pool(graph: Graph, _: Node, values: Values) -> Value:
     (x,) = exactly(values, 1)
-    image = _image(x)
+    image = image_of(x)
     value = graph.average(image.flow.numbers, image.channels, image.all_of_it, math.prod(image.grid))
     return image.over(image.channels, image.all_of_it, value)
 
 
-def _counts(window: Window, pads: _Pads) -> Indices:
+def _counts(window: Window, pads: Pads) -> Indices:
     """How many places of each window are within the input and these pads."""
     along = []
     for axis in range(2):
@@ -178,8 +191,8 @@ def _means(graph: Graph, window: Window, counts: Indices) -> Tensor:
 
 
 def _window(
-    node: Node, image: _Image, size: Sequence[int] | None, *, pool: bool = False, dilated: bool = True
-) -> tuple[Window, _Pads]:
+    node: Node, image: Image, size: Sequence[int] | None, *, pool: bool = False, dilated: bool = True
+) -> tuple[Window, Pads]:
     """The window of a node, and its padding."""
     if size is None:
         raise InputError("the attribute 'kernel_shape' is missing")
@@ -192,7 +205,7 @@ def _window(
     if auto != "NOTSET" and any(given or ()):
         raise InputError(f"it has pads, and at the same time auto_pad {auto}")
     height, width = _two(size)
-    pads: _Pads = (0, 0, 0, 0) if given is None else (*_two(given[:sides], 0), *_two(given[sides:], 0))
+    pads: Pads = (0, 0, 0, 0) if given is None else (*_two(given[:sides], 0), *_two(given[sides:], 0))
     if auto.startswith("SAME"):
         missing = [_missing(image.grid[axis], stride[axis], (height, width)[axis]) for axis in range(2)]
         if dilation != (1, 1) or (pool and min(missing) < 0):
@@ -227,19 +240,19 @@ def _two(numbers: Sequence[int], missing: int = 1) -> Pair:
 
 
 def reduce_mean(graph: Graph, node: Node, values: Values) -> Value:
-    return _summed(graph, *_reduced(node, values, 18), mean=True)
+    return summed(graph, *_reduced(node, values, 18), mean=True)
 
 
 def reduce_sum(graph: Graph, node: Node, values: Values) -> Value:
-    return _summed(graph, *_reduced(node, values, 13), mean=False)
+    return summed(graph, *_reduced(node, values, 13), mean=False)
 
 
 def reduce_max(graph: Graph, node: Node, values: Values) -> Value:
-    return _largest(graph, *_reduced(node, values, 18), sign=1)
+    return largest(graph, *_reduced(node, values, 18), sign=1)
 
 
 def reduce_min(graph: Graph, node: Node, values: Values) -> Value:
-    return _largest(graph, *_reduced(node, values, 18), sign=-1)
+    return largest(graph, *_reduced(node, values, 18), sign=-1)
 
 
 def _reduced(node: Node, values: Values, since: int) -> tuple[Flow, list[int], list[Size]]:
@@ -274,15 +287,16 @@ def _in_a_grid(graph: Graph, x: Flow, gone: Sequence[int]) -> tuple[assembly_val
     return moved.value.reshaped((channels, *grid)), channels, Window(grid, (1, 1), grid)
 
 
-def _summed(graph: Graph, x: Flow, gone: list[int], left: list[Size], *, mean: bool) -> Value:
+def summed(graph: Graph, x: Flow, gone: list[int], left: list[Size], *, mean: bool) -> Flow:
+    """The sums or means over these axes, in the shape that is left."""
     if not gone:
         return x.with_shape(left)
     value, channels, window = _in_a_grid(graph, x, gone)
     return Flow(tuple(left), graph.average(value, channels, window, window.taps if mean else 1))
 
 
-def _largest(graph: Graph, x: Flow, gone: list[int], left: list[Size], *, sign: int) -> Value:
-    """Of two numbers each, it is one of a pair that is sorted."""
+def largest(graph: Graph, x: Flow, gone: list[int], left: list[Size], *, sign: int) -> Flow:
+    """The maxima (or minima, if sign is -1) over these axes. Of two numbers each, it is one of a pair that is sorted."""
     if not gone:
         return x.with_shape(left)
     if [x.sides[axis] for axis in gone] == [2]:

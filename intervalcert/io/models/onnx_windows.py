@@ -41,6 +41,7 @@ __all__ = [
     "reduce_min",
     "reduce_sum",
     "summed",
+    "two",
 ]
 
 Pads = tuple[int, int, int, int]
@@ -204,8 +205,8 @@ def _window(
         raise InputError(f"windows of {list(size)[:20]} with the pads {(given or [])[:20]}, over {sides} sides")
     if auto != "NOTSET" and any(given or ()):
         raise InputError(f"it has pads, and at the same time auto_pad {auto}")
-    height, width = _two(size)
-    pads: Pads = (0, 0, 0, 0) if given is None else (*_two(given[:sides], 0), *_two(given[sides:], 0))
+    height, width = two(size)
+    pads: Pads = (0, 0, 0, 0) if given is None else (*two(given[:sides], 0), *two(given[sides:], 0))
     if auto.startswith("SAME"):
         missing = [_missing(image.grid[axis], stride[axis], (height, width)[axis]) for axis in range(2)]
         if dilation != (1, 1) or (pool and min(missing) < 0):
@@ -228,10 +229,10 @@ def _pair(node: Node, name: str, sides: int) -> Pair:
         return (1, 1)
     if len(found) != sides or min(found) < 1:
         raise InputError(f"the attribute {name!r} is {found[:20]}; {sides} numbers are expected, at least 1 each")
-    return _two(found)
+    return two(found)
 
 
-def _two(numbers: Sequence[int], missing: int = 1) -> Pair:
+def two(numbers: Sequence[int], missing: int = 1) -> Pair:
     """Along the height and the width, of one side or of two."""
     return (missing, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
 

@@ -297,7 +297,7 @@ def summed(graph: Graph, x: Flow, gone: list[int], left: list[Size], *, mean: bo
 
 
 def largest(graph: Graph, x: Flow, gone: list[int], left: list[Size], *, sign: int) -> Flow:
-    """The maxima (or minima, if sign is -1) over these axes. Of two numbers each, it is one of a pair that is sorted."""
+    """The maxima (minima, if sign is -1) over these axes. Of two numbers each, it is one of a pair that is sorted."""
     if not gone:
         return x.with_shape(left)
     if [x.sides[axis] for axis in gone] == [2]:

@@ -672,14 +672,14 @@ def statistics(**values):
 
 
 UNKNOWN = {
-    "convolution": (lambda: nn.Conv2d(1, 2, 3), r"\(Conv2d\) is a convolution, which is not read yet"),
-    "convolution in one dimension": (lambda: nn.Sequential(nn.Conv1d(1, 2, 3)), "the module 0.*not read yet"),
-    "transposed convolution": (lambda: nn.ConvTranspose2d(1, 2, 3), "not read yet"),
+    "convolution": (lambda: nn.Conv2d(1, 2, 3), r"\(Conv2d\).*shape=\(channels, height, width\)"),
+    "convolution in one dimension": (lambda: nn.Sequential(nn.Conv1d(1, 2, 3)), "the module 0.*say the shape"),
+    "transposed convolution": (lambda: nn.ConvTranspose2d(1, 2, 3), "ConvTranspose2d, which is not understood"),
     "lazy": (lambda: nn.LazyLinear(3), "LazyLinear.*ONNX"),
     "subclass": (lambda: Subclass(3, 3), "Subclass, which is not understood.*no subclasses"),
     "another class put in": (swapped, "Subclass"),
-    "subclass of Sequential": (lambda: Silent(linear(3, 3)), "Silent"),
-    "own module": (Own, "Own"),
+    "subclass of Sequential without a shape": (lambda: Silent(linear(3, 3)), "Silent.*say the shape"),
+    "own module without a shape": (Own, "Own.*say the shape"),
     "list": (lambda: nn.ModuleList([linear(3, 3)]), "ModuleList"),
     "dict": (lambda: nn.ModuleDict({"0": linear(3, 3)}), "ModuleDict"),
     "function": (lambda: torch.relu, "no torch.nn.Module"),
@@ -694,7 +694,7 @@ UNKNOWN = {
     "hard sigmoid": (lambda: around(nn.Hardsigmoid()), "Hardsigmoid"),
     "softsign": (lambda: around(nn.Softsign()), "Softsign"),
     "random leaky": (lambda: around(nn.RReLU()), "RReLU"),
-    "unflatten": (lambda: around(nn.Unflatten(1, (2, 2))), "Unflatten"),
+    "unflatten": (lambda: around(nn.Unflatten(1, (2, 3))), "Unflatten.*4 numbers"),
     "max pool": (lambda: around(nn.MaxPool1d(2)), "MaxPool1d"),
     "parallel": (lambda: nn.DataParallel(around(nn.ReLU())), r"DataParallel\) has the model in it.*\.module"),
     "compiled": (lambda: OptimizedModule(), r"OptimizedModule\) has the model in it.*\._orig_mod"),
@@ -862,8 +862,9 @@ class ReLU(nn.Module):
 
 def test_functions_that_are_called_alike_are_seen(monkeypatch):
     assert ReLU.forward.__code__.co_qualname == nn.ReLU.forward.__code__.co_qualname
-    with pytest.raises(InputError, match=r"test_torch_modules\.ReLU, which is not understood"):
-        from_torch(around(ReLU()))
+    network = from_torch(around(ReLU()))  # by what it does, not by its name
+    assert network.activations == ("identity", None)
+    assert network.content != from_torch(around(nn.ReLU())).content
     monkeypatch.setattr(nn.ReLU, "forward", ReLU.forward)
     with pytest.raises(InputError, match=r"somebody replaced ReLU\.forward"):
         from_torch(around(nn.ReLU()))

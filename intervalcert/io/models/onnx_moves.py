@@ -26,7 +26,10 @@ __all__ = [
     "depth_to_space",
     "expand",
     "gather",
+    "joined",
     "pad",
+    "padded",
+    "parts_of",
     "picked",
     "positions_of",
     "slice_",
@@ -164,6 +167,13 @@ def pad(graph: Graph, node: Node, values: Values) -> Value:
     known = ("constant", "reflect", "edge", *(("wrap",) if node.opset >= 19 else ()))
     mode = node.word("mode", *known)
     x, ends, value = _padding(node, values)
+    return padded(graph, x, ends, value, mode)
+
+
+def padded(
+    graph: Graph, x: Flow, ends: Sequence[tuple[int, int]], value: Tensor | None, mode: str = "constant"
+) -> Flow:
+    """With so many numbers more at either end of each axis, or fewer. value: of these; zero if there is none."""
     if any(front or back for front, back in ends[:1]):
         x.check_side(0, "it pads")
     sides = [side + front + back for side, (front, back) in zip(x.sides, ends, strict=True)]
@@ -224,13 +234,17 @@ def concat(graph: Graph, node: Node, values: Values) -> Value:
         return shapes.concat(node, values)
     if len(flows) < len(values):
         raise InputError(f"constants are put together with what depends on the input; {ADVICE}")
-    first, rank = flows[0], len(flows[0].shape)
-    axis = axis_of(node.integer("axis"), rank)
+    return joined(graph, flows, axis_of(node.integer("axis"), len(flows[0].shape)))
+
+
+def joined(graph: Graph, flows: Sequence[Flow], axis: int) -> Flow:
+    """One after the other along an axis. Raises: InputError if that is the batch, or they do not fit."""
+    first = flows[0]
     first.check_side(axis, "it puts values together along")
     for flow in flows:
         if [*flow.shape[:axis], *flow.shape[axis + 1 :]] != [*first.shape[:axis], *first.shape[axis + 1 :]]:
             raise InputError(f"what has the shapes {shown(first.shape)} and {shown(flow.shape)} is put together")
-    batch = rank - len(first.sample) if axis else 0  # the sides that one sample does not have
+    batch = len(first.shape) - len(first.sample) if axis else 0  # the sides that one sample does not have
     value = grids.joined(graph, [flow.value.reshaped(flow.sides[batch:]) for flow in flows], axis - batch)
     shape = (*first.shape[:axis], value.shape[axis - batch], *first.shape[axis + 1 :])
     return Flow(shape, value)
@@ -254,6 +268,11 @@ def split(graph: Graph, node: Node, values: Values) -> list[Value]:
             raise InputError(f"{side} numbers along axis {axis} are no {count} equal parts")
     if min(sizes, default=0) < 1 or sum(sizes) != side or len(sizes) != len(node.outputs):
         raise InputError(f"{side} numbers along axis {axis} in parts of {sizes[:20]}, for {len(node.outputs)} outputs")
+    return list(parts_of(graph, x, axis, sizes))
+
+
+def parts_of(graph: Graph, x: Flow, axis: int, sizes: Sequence[int]) -> list[Flow]:
+    """Parts along an axis. Requires: at least 1 each, and together all of it."""
     parts = np.split(positions_of(graph, x), np.cumsum(sizes)[:-1], axis=axis)
     return [
         picked(graph, x, part, [*x.shape[:axis], size, *x.shape[axis + 1 :]])

@@ -85,14 +85,14 @@ class Operators:
             raise InputError("two matrices are expected: flatten what depends on the input first")
         found = self._product(self._turned(a) if turned_a else a, self._turned(b) if turned_b else b)
         if alpha != 1:
-            found = self._times(found, self._scalar(alpha))
+            found = self.times(found, self._scalar(alpha))
         if c is None:
             return found
         # C may be smaller than the product, but never larger.
         pairs = zip(reversed(c.shape), reversed(found.shape), strict=False)
         if len(c.shape) > 2 or any(side not in {1, whole} for side, whole in pairs):
             raise InputError(f"C has the shape {shown(c.shape)}, beside a product of the shape {shown(found.shape)}")
-        return self._plus(found, self._times(c, self._scalar(beta)) if beta != 1 else c)
+        return self.plus(found, self.times(c, self._scalar(beta)) if beta != 1 else c)
 
     def _product(self, a: Value, b: Value) -> Value:
         for constant in (a, b):
@@ -128,25 +128,28 @@ class Operators:
 
     def _add(self, _: Node, values: Values) -> Value:
         a, b = exactly(values, 2)
-        return self._plus(a, b)
+        return self.plus(a, b)
 
     def _sub(self, _: Node, values: Values) -> Value:
         a, b = exactly(values, 2)
+        return self.minus(a, b)
+
+    def minus(self, a: Value, b: Value) -> Value:
         if isinstance(a, Flow) and isinstance(b, Flow):
-            return self._plus(a, replace(b, value=self._graph.negative(b.value)))
-        return self._plus(a, self._negative(b))
+            return self.plus(a, replace(b, value=self._graph.negative(b.value)))
+        return self.plus(a, self.negative(b))
 
     def _sum(self, _: Node, values: Values) -> Value:
         found, *others = exactly(values, max(len(values), 1))
         if others and all(isinstance(value, Flow) for value in values):
             return self._added([value for value in values if isinstance(value, Flow)])
         for other in others:
-            found = self._plus(found, other)
+            found = self.plus(found, other)
         return found
 
     def _mul(self, _: Node, values: Values) -> Value:
         a, b = exactly(values, 2)
-        return self._times(a, b)
+        return self.times(a, b)
 
     def _div(self, _: Node, values: Values) -> Value:
         a, b = exactly(values, 2)
@@ -155,22 +158,26 @@ class Operators:
         if not isinstance(a, Flow) and _is_whole(a) and _is_whole(b):
             return _whole_quotient(sizes_of(a, "a division"), sizes_of(b, "a division"))
         if isinstance(a, Flow):
-            flow, by = entrywise(a, b)
-            return replace(flow, value=self._graph.divide(flow.value, by))
+            return self.divided(a, b)
         if isinstance(a, Tensor) and isinstance(b, Tensor) and not a.is_whole and not b.is_whole:
             return a / b
         raise InputError("a division of or by whole numbers")
 
+    def divided(self, a: Flow, b: Value) -> Flow:
+        """a/b. Raises: InputError if b depends on the input, or does not fit."""
+        flow, by = entrywise(a, b)
+        return replace(flow, value=self._graph.divide(flow.value, by))
+
     def _neg(self, _: Node, values: Values) -> Value:
         (a,) = exactly(values, 1)
-        return self._negative(a)
+        return self.negative(a)
 
-    def _negative(self, a: Value) -> Value:
+    def negative(self, a: Value) -> Value:
         if isinstance(a, Tensor) and not a.is_whole:
             return -a
-        return self._times(a, Tensor(np.array(-1, dtype=np.int64)) if _is_whole(a) else self._scalar(Fraction(-1)))
+        return self.times(a, Tensor(np.array(-1, dtype=np.int64)) if _is_whole(a) else self._scalar(Fraction(-1)))
 
-    def _plus(self, a: Value, b: Value) -> Value:
+    def plus(self, a: Value, b: Value) -> Value:
         if isinstance(a, Flow) and isinstance(b, Flow):
             return self._added([a, b])
         if isinstance(a, Flow) or isinstance(b, Flow):
@@ -188,7 +195,7 @@ class Operators:
                 )
         return replace(first, value=self._graph.add([flow.numbers for flow in flows]))
 
-    def _times(self, a: Value, b: Value) -> Value:
+    def times(self, a: Value, b: Value) -> Value:
         if isinstance(a, Flow) or isinstance(b, Flow):
             flow, by = entrywise(a, b)
             return replace(flow, value=self._graph.scale(flow.value, by))

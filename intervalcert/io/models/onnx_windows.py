@@ -25,20 +25,27 @@ from intervalcert.io.models.tensors import Tensor
 from intervalcert.model.windows import Pair, Window
 
 __all__ = [
+    "Image",
+    "Pads",
     "average_pool",
+    "averaged",
     "convolution",
     "global_average_pool",
     "global_max_pool",
+    "image_of",
+    "largest",
     "max_pool",
     "reduce_max",
     "reduce_mean",
     "reduce_min",
     "reduce_sum",
+    "summed",
+    "two",
 ]
 
 
 @dataclass(frozen=True)
-class _Image:
+class Image:
     """What flows, as channels over a grid. sides: of the grid, as the file has them, one or two."""
 
     flow: Flow
@@ -55,7 +62,7 @@ class _Image:
         return Window(self.grid, (1, 1), self.grid)
 
 
-def _image(x: Value | None) -> _Image:
+def image_of(x: Value | None) -> Image:
     """Raises: InputError unless it is one sample."""
     if not isinstance(x, Flow):
         raise InputError("it is applied to a constant: let the exporter fold constants")
@@ -67,7 +74,7 @@ def _image(x: Value | None) -> _Image:
     if x.sides[0] != 1:
         raise InputError("it is applied to something else than one sample of a batch: export the model for one")
     _, channels, *grid = x.sides
-    return _Image(x, channels, (grid[0], grid[1]) if len(grid) == 2 else (1, grid[0]), len(grid))
+    return Image(x, channels, (grid[0], grid[1]) if len(grid) == 2 else (1, grid[0]), len(grid))
 
 
 # -- convolutions ------------------------------------------------------------------------------------------------------
@@ -75,7 +82,7 @@ def _image(x: Value | None) -> _Image:
 
 def convolution(graph: Graph, node: Node, values: Values) -> Value:
     x, weights, bias = between(values, 2, 3)
-    image, kernel = _image(x), _constant(weights)
+    image, kernel = image_of(x), _constant(weights)
     biases = None if bias is None else _constant(bias)
     if len(kernel.shape) != 2 + image.sides:
         raise InputError(f"weights of the shape {list(kernel.shape)} for what has the shape {shown(image.flow.shape)}")
@@ -104,7 +111,7 @@ def _constant(value: Value | None) -> Tensor:
 
 def max_pool(graph: Graph, node: Node, values: Values) -> Value:
     (x,) = exactly(values, 1)
-    image = _image(x)
+    image = image_of(x)
     if node.opset >= 8 and node.integer("storage_order", 0):
         raise InputError("its storage_order is another one than 0")
     window, _ = _window(node, image, node.integers("kernel_shape"), pool=True, dilated=node.opset >= 10)
@@ -113,22 +120,27 @@ def max_pool(graph: Graph, node: Node, values: Values) -> Value:
 
 def global_max_pool(graph: Graph, _: Node, values: Values) -> Value:
     (x,) = exactly(values, 1)
-    image = _image(x)
+    image = image_of(x)
     value = graph.max_pool(image.flow.numbers, image.channels, image.all_of_it)
     return image.over(image.channels, image.all_of_it, value)
 
 
 def average_pool(graph: Graph, node: Node, values: Values) -> Value:
     (x,) = exactly(values, 1)
-    image, counts_padding = _image(x), bool(node.integer("count_include_pad", 0))
+    image, counts_padding = image_of(x), bool(node.integer("count_include_pad", 0))
     window, pads = _window(node, image, node.integers("kernel_shape"), pool=True, dilated=node.opset >= 19)
-    value = mean_pool(graph, image.flow.numbers, image.channels, window, pads if counts_padding else (0, 0, 0, 0))
+    return averaged(graph, image, window, pads if counts_padding else (0, 0, 0, 0))
+
+
+def averaged(graph: Graph, image: Image, window: Window, pads: Pads) -> Flow:
+    """The means of what windows see within the input and these pads, which are zeros."""
+    value = mean_pool(graph, image.flow.numbers, image.channels, window, pads)
     return image.over(image.channels, window, value)
 
 
 def global_average_pool(graph: Graph, _: Node, values: Values) -> Value:
     (x,) = exactly(values, 1)
-    image = _image(x)
+    image = image_of(x)
     value = graph.average(image.flow.numbers, image.channels, image.all_of_it, math.prod(image.grid))
     return image.over(image.channels, image.all_of_it, value)
 
@@ -137,7 +149,7 @@ def global_average_pool(graph: Graph, _: Node, values: Values) -> Value:
 
 
 def _window(
-    node: Node, image: _Image, size: Sequence[int] | None, *, pool: bool = False, dilated: bool = True
+    node: Node, image: Image, size: Sequence[int] | None, *, pool: bool = False, dilated: bool = True
 ) -> tuple[Window, Pads]:
     """The window of a node, and its padding."""
     if size is None:
@@ -150,8 +162,8 @@ def _window(
         raise InputError(f"windows of {list(size)[:20]} with the pads {(given or [])[:20]}, over {sides} sides")
     if auto != "NOTSET" and any(given or ()):
         raise InputError(f"it has pads, and at the same time auto_pad {auto}")
-    height, width = _two(size)
-    pads: Pads = (0, 0, 0, 0) if given is None else (*_two(given[:sides], 0), *_two(given[sides:], 0))
+    height, width = two(size)
+    pads: Pads = (0, 0, 0, 0) if given is None else (*two(given[:sides], 0), *two(given[sides:], 0))
     if auto.startswith("SAME"):
         missing = [missing_padding(image.grid[axis], stride[axis], (height, width)[axis]) for axis in range(2)]
         if dilation != (1, 1) or (pool and min(missing) < 0):
@@ -169,10 +181,10 @@ def _pair(node: Node, name: str, sides: int) -> Pair:
         return (1, 1)
     if len(found) != sides or min(found) < 1:
         raise InputError(f"the attribute {name!r} is {found[:20]}; {sides} numbers are expected, at least 1 each")
-    return _two(found)
+    return two(found)
 
 
-def _two(numbers: Sequence[int], missing: int = 1) -> Pair:
+def two(numbers: Sequence[int], missing: int = 1) -> Pair:
     """Along the height and the width, of one side or of two."""
     return (missing, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
 
@@ -181,19 +193,19 @@ def _two(numbers: Sequence[int], missing: int = 1) -> Pair:
 
 
 def reduce_mean(graph: Graph, node: Node, values: Values) -> Value:
-    return _summed(graph, *_reduced(node, values, 18), mean=True)
+    return summed(graph, *_reduced(node, values, 18), mean=True)
 
 
 def reduce_sum(graph: Graph, node: Node, values: Values) -> Value:
-    return _summed(graph, *_reduced(node, values, 13), mean=False)
+    return summed(graph, *_reduced(node, values, 13), mean=False)
 
 
 def reduce_max(graph: Graph, node: Node, values: Values) -> Value:
-    return _largest(graph, *_reduced(node, values, 18), sign=1)
+    return largest(graph, *_reduced(node, values, 18), sign=1)
 
 
 def reduce_min(graph: Graph, node: Node, values: Values) -> Value:
-    return _largest(graph, *_reduced(node, values, 18), sign=-1)
+    return largest(graph, *_reduced(node, values, 18), sign=-1)
 
 
 def _reduced(node: Node, values: Values, since: int) -> tuple[Flow, list[int], list[Size]]:
@@ -228,15 +240,16 @@ def _in_a_grid(graph: Graph, x: Flow, gone: Sequence[int]) -> tuple[assembly_val
     return moved.value.reshaped((channels, *grid)), channels, Window(grid, (1, 1), grid)
 
 
-def _summed(graph: Graph, x: Flow, gone: list[int], left: list[Size], *, mean: bool) -> Value:
+def summed(graph: Graph, x: Flow, gone: list[int], left: list[Size], *, mean: bool) -> Flow:
+    """The sums or means over these axes, in the shape that is left."""
     if not gone:
         return x.with_shape(left)
     value, channels, window = _in_a_grid(graph, x, gone)
     return Flow(tuple(left), graph.average(value, channels, window, window.taps if mean else 1))
 
 
-def _largest(graph: Graph, x: Flow, gone: list[int], left: list[Size], *, sign: int) -> Value:
-    """Of two numbers each, it is one of a pair that is sorted."""
+def largest(graph: Graph, x: Flow, gone: list[int], left: list[Size], *, sign: int) -> Flow:
+    """The maxima (minima, if sign is -1) over these axes. Of two numbers each, it is one of a pair that is sorted."""
     if not gone:
         return x.with_shape(left)
     if [x.sides[axis] for axis in gone] == [2]:

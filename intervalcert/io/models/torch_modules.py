@@ -1,8 +1,13 @@
-"""A PyTorch model in memory -> `Network`: Sequentials of modules whose classes are known, and nothing else.
+"""A PyTorch model in memory -> `Network`: modules of torch.nn whose classes are known, and what is made of them.
 
 The class of a module must be exactly the one that is known, with the functions that torch gave it: a subclass may
 compute anything, and so may hooks. What a module does is read from its attributes as they are now, as its `evaluation`
-does.
+does. A Sequential is gone through; a module of somebody's own is read by the graph that torch.fx traces of its
+`forward`, and by nothing else, as its name. Of that the tracing itself is trusted (`torch_trace`). Nothing is computed
+with torch but the rounding of single numbers.
+
+What changes a tensor in place changes all that is at its place in the memory: whatever was taken from there before, and
+is used after it, is refused.
 
 The network is the model over the reals, as it computes by itself: without autocast. Numbers that torch rounds before it
 computes with them are the rounded ones. The slope of a LeakyReLU, the alpha of an ELU and the epsilon of a batch
@@ -14,24 +19,22 @@ refused.
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from fractions import Fraction
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from operator import attrgetter
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from intervalcert.errors import InputError, UsageError, error_context
-from intervalcert.io.models.assembly import Assembly
+from intervalcert.io.models.assembly_graph import Graph
 from intervalcert.io.models.interface import Hints
-from intervalcert.io.models.named import FLOAT_KINDS
-from intervalcert.io.models.tensors import Tensor
-from intervalcert.io.models.torch_file import array_of, import_torch, kind_of
-from intervalcert.model.arrays import MAX_ENTRIES
+from intervalcert.io.models.onnx_values import Flow
+from intervalcert.io.models.torch_file import import_torch
+from intervalcert.io.models.torch_functions import CHANGING, STRUCTURAL, VIEWS, Functions, named_functions
+from intervalcert.io.models.torch_numbers import INSTEAD, Numbers
+from intervalcert.io.models.torch_operators import SHAPE_ADVICE, Modules
+from intervalcert.io.models.torch_trace import check_own, module_for, module_functions, traced
 from intervalcert.model.network import IN_MEMORY, Network, Source, check_eps_space
 from intervalcert.numbers.parsing import is_listed
 
@@ -39,10 +42,7 @@ __all__ = ["from_torch"]
 
 _MAX_DEPTH = 100
 _MAX_MODULES = 10_000
-_LEAST_THRESHOLD = {"float64": 40}
-"""Of a Softplus: exp(-40) < 4.3e-18 and an ulp of a float64 there is 7.1e-15. For shorter types it is 20."""
 
-_INSTEAD = "export the model to ONNX (torch.onnx.export) and load that"
 _WRAPPERS = {"OptimizedModule": "_orig_mod", "DataParallel": "module", "DistributedDataParallel": "module"}
 """Classes that hold a model, and under which name."""
 
@@ -58,10 +58,13 @@ def from_torch(
     threshold: object = None,
     regression: bool = False,
 ) -> Network:
-    """The network that a ``torch.nn.Sequential`` (or one ``Linear``) in evaluation mode computes, over the reals.
+    """The network that a ``torch.nn.Module`` in evaluation mode computes, over the reals.
+
+    It is made of known modules of torch.nn, in Sequentials or in modules of your own, which torch.fx traces.
 
     Args:
-        shape: of one input, without the batch; a flat one if it is not said.
+        shape: of one input, without the batch, as (channels, height, width). If it is not said, inputs are flat, and
+            the model is a Sequential that begins with a Linear.
         strip_softmax: leave out a softmax or a sigmoid at the end: margins live on the logits before it.
         mean, std: of inputs that are normalised before the model sees them: a number, or one for each entry.
         eps_space: where distances are measured: ``input``, before any normalisation, or ``normalised``, after it.
@@ -73,11 +76,8 @@ def from_torch(
     space = check_eps_space(eps_space)
     sides = None if shape is None else _sides(shape)
     torch = import_torch()
-    modules = list(islice(_flattened(torch, model, "", 0), _MAX_MODULES + 1))
-    if len(modules) > _MAX_MODULES:
-        raise InputError(f"the model has more than {_MAX_MODULES} modules")
     hints = Hints(strip_softmax=strip_softmax, threshold=threshold, regression=regression)
-    network = _Translation(torch, modules, sides, hints).network.deciding(threshold, regression=regression)
+    network = _network(torch, model, sides, hints).deciding(threshold, regression=regression)
     network = replace(network, sources=(Source(IN_MEMORY, network.content),))
     return network.after(mean, std).measured_in(space)
 
@@ -90,31 +90,82 @@ def _sides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(side) for side in shape)
 
 
-def _flattened(torch: Any, module: Any, place: str, depth: int) -> Iterator[tuple[str, Any]]:
-    """Every module with its place, in the order in which they are called; one that is called twice comes twice."""
-    where = f"the module {place} ({type(module).__name__})" if place else f"the model ({type(module).__name__})"
+def _network(torch: Any, model: Any, shape: tuple[int, ...] | None, hints: Hints) -> Network:
+    where = _where("", model)
+    _check_module(torch, model, where)
+    numbers = Numbers(torch)
+    graph = Graph((1,) if shape is None else shape)
+    known = Modules(numbers, graph, strip_softmax=hints.strip_softmax).known
+    if type(model) not in known and type(model) is not torch.nn.Sequential:
+        check_own(torch, model, (torch.nn.Sequential, *known), where)
+    for place, module in model.named_modules():
+        if type(module) in known:
+            with error_context(_where(place, module)):
+                numbers.see(module)
+    sides = (_width(torch, model, known),) if shape is None else shape
+    walk = _Walk(numbers, Graph(sides), hints)
+    return walk.graph.network(walk.all_of(model), shape and sides, hints)
+
+
+def _where(place: str, module: Any) -> str:
+    return f"the module {place} ({type(module).__name__})" if place else f"the model ({type(module).__name__})"
+
+
+def _check_module(torch: Any, module: Any, where: str) -> None:
+    """Raises: InputError for what may compute something else than its class says."""
     if not isinstance(module, torch.nn.Module):
         raise InputError(f"{where} is no torch.nn.Module: from_torch reads a torch.nn.Sequential")
     if type(module).__name__ in _WRAPPERS:
         raise InputError(f"{where} has the model in it: give from_torch its .{_WRAPPERS[type(module).__name__]}")
     general = torch.nn.modules.module
     if general._global_forward_hooks or general._global_forward_pre_hooks:
-        raise InputError(f"there are hooks for all modules, which may compute anything: {_INSTEAD}")
+        raise InputError(f"there are hooks for all modules, which may compute anything: {INSTEAD}")
     if module._forward_hooks or module._forward_pre_hooks:
-        raise InputError(f"{where} has hooks, which may compute anything: {_INSTEAD}")
-    hidden = sorted(set(vars(module)) & set(dir(type(module))))
+        raise InputError(f"{where} has hooks, which may compute anything: {INSTEAD}")
+    of_torch = type(module).__module__.startswith("torch.")
+    hidden = sorted(set(vars(module)) & set(dir(type(module) if of_torch else torch.nn.Module)))
     if "_compiled_call_impl" in hidden:
         raise InputError(f"{where} was compiled in place: give from_torch a model that was not")
     if hidden:
-        raise InputError(f"{where} has a {hidden[0]!r} other than its class, which may compute anything: {_INSTEAD}")
+        raise InputError(f"{where} has a {hidden[0]!r} other than its class, which may compute anything: {INSTEAD}")
+
+
+def _width(torch: Any, model: Any, known: dict[type, Any]) -> int:
+    """Of flat inputs: that of the first module which has one."""
+    for where, module in _leaves(torch, model, "", count(1)):
+        kind = type(module)
+        if kind is torch.nn.Linear and module.weight is not None and module.weight.dim() == 2:
+            return int(module.weight.shape[1])
+        if kind is torch.nn.BatchNorm1d and module.running_mean is not None:
+            return int(module.running_mean.numel())
+        if kind not in known:
+            check_own(torch, module, (torch.nn.Sequential, *known), where)
+        if kind not in known or (kind.__name__.endswith(("1d", "2d")) and "Dropout" not in kind.__name__):
+            raise InputError(f"{where} does not say what inputs look like: {SHAPE_ADVICE}")
+    raise InputError("there is no Linear in the model, so that nothing says how wide its inputs are")
+
+
+def _leaves(torch: Any, module: Any, place: str, counted: Iterator[int], depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """The modules of Sequentials within Sequentials."""
+    where = _where(place, module)
+    _check_module(torch, module, where)
     if type(module) is not torch.nn.Sequential:
+        if next(counted) > _MAX_MODULES:
+            raise InputError(f"the model has more than {_MAX_MODULES} modules")
         yield where, module
         return
-    _check_class(type(module), where)
+    for name, part in _parts(module, place, depth):
+        yield from _leaves(torch, part, name, counted, depth + 1)
+
+
+def _parts(sequential: Any, place: str, depth: int) -> Iterator[tuple[str, Any]]:
+    """Every part with its place; one that is called twice comes twice."""
+    where = _where(place, sequential)
+    _check_class(type(sequential), where)
     if depth > _MAX_DEPTH:
         raise InputError(f"{where}: Sequentials within Sequentials, {depth} deep")
-    for name, part in module._modules.items():  # not children(), which skip a module that they had before
-        yield from _flattened(torch, part, f"{place}.{name}" if place else name, depth + 1)
+    for name, part in sequential._modules.items():  # not children(), which skip a module that they had before
+        yield f"{place}.{name}" if place else name, part
 
 
 def _check_class(kind: type, where: str) -> None:
@@ -122,7 +173,7 @@ def _check_class(kind: type, where: str) -> None:
     if not kind.__module__.startswith("torch.nn.modules."):
         raise InputError(f"{where}: somebody replaced a class of torch by {kind.__module__}.{kind.__qualname__}")
     names = {"__call__": "_wrapped_call_impl"}
-    for name in ("__call__", "_call_impl", "_compiled_call_impl", "forward", "__iter__"):
+    for name in ("__call__", "_call_impl", "_compiled_call_impl", "forward", "__iter__", "_conv_forward"):
         owner = next((base for base in kind.__mro__ if name in vars(base)), None)
         found = None if owner is None else vars(owner)[name]
         if owner is None or found is None:
@@ -135,198 +186,189 @@ def _check_class(kind: type, where: str) -> None:
             )
 
 
-class _Translation:
-    """Goes through the modules; `network` is what they compute."""
+class _Memory:
+    """A place in the memory, where tensors are: how often it was changed."""
 
-    def __init__(
-        self, torch: Any, modules: Sequence[tuple[str, Any]], shape: tuple[int, ...] | None, hints: Hints
-    ) -> None:
-        self._torch, self._strip_softmax = torch, hints.strip_softmax
-        self._flat = shape is None or len(shape) == 1
-        self._softened = False
-        self._kind: str | None = None
-        self._known = self._table()
-        steps = [(where, module, self._step(where, module)) for where, module in modules]
-        for where, module in modules:
+    changes = 0
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What flows, at a place in the memory, as it was after so many changes."""
+
+    flow: Flow
+    memory: _Memory
+    changes: int
+
+    @staticmethod
+    def at(flow: Flow, memory: _Memory | None = None) -> _Held:
+        memory = memory or _Memory()
+        return _Held(flow, memory, memory.changes)
+
+    def now(self) -> Flow:
+        if self.changes != self.memory.changes:
+            raise InputError(
+                "it takes what was changed in place since (as by +=, or a module with inplace=True), so that it is no "
+                "longer what it was: do not change it in place"
+            )
+        return self.flow
+
+
+class _Walk:
+    """Goes through the modules in the order in which they are called, and makes the graph of what they compute."""
+
+    def __init__(self, numbers: Numbers, graph: Graph, hints: Hints) -> None:
+        self.graph = graph
+        self._torch, self._numbers = numbers.torch, numbers
+        self._modules = Modules(numbers, graph, strip_softmax=hints.strip_softmax)
+        self._functions = Functions(numbers, graph)
+        self._named = named_functions(self._torch)
+        self._as_modules = module_functions(self._torch)
+        self._counted = count(1)
+
+    def all_of(self, model: Any) -> Any:
+        """What the model makes of the input."""
+        sides = self.graph.input.shape
+        found = self._module(model, "", 0, [_Held.at(Flow((None, *sides), self.graph.input))], {})
+        if not isinstance(found, _Held):
+            raise InputError("the model gives something else than one tensor")
+        return found.now().numbers
+
+    # -- modules ---------------------------------------------------------------------------------------------------
+
+    def _module(self, module: Any, place: str, depth: int, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
+        where = _where(place, module)
+        _check_module(self._torch, module, where)
+        if type(module) is self._torch.nn.Sequential:
+            value = self._single(where, arguments, named)
+            for name, part in _parts(module, place, depth):
+                value = self._module(part, name, depth + 1, [value], {})
+            return value
+        if next(self._counted) > _MAX_MODULES:
+            raise InputError(f"the model has more than {_MAX_MODULES} modules")
+        if type(module) in self._modules.known:
+            _check_class(type(module), where)
             with error_context(where):
-                self._see(module)
-        self._assembly = Assembly(self._width(modules))
-        for where, module, step in steps:
-            with error_context(where):
-                step(module)
-        self.network = self._assembly.network(shape, hints)
+                self.graph.where = where
+                return self._known(module, self._single(where, arguments, named))
+        check_own(self._torch, module, (self._torch.nn.Sequential, *self._modules.known), where)
+        if depth > _MAX_DEPTH:
+            raise InputError(f"{where}: modules within modules, {depth} deep")
+        return self._own(module, place, depth, arguments, named)
 
-    def _table(self) -> dict[type, Callable[[Any], None]]:
-        nn = self._torch.nn
-        dropouts = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
-        return {
-            nn.Linear: self._linear,
-            nn.BatchNorm1d: self._batch_normalisation,
-            nn.Flatten: self._flatten,
-            nn.Identity: lambda _: None,
-            **dict.fromkeys(dropouts, self._dropout),
-            nn.ReLU: lambda _: self._activate("relu"),
-            nn.Tanh: lambda _: self._activate("tanh"),
-            nn.Sigmoid: lambda _: self._activate("sigmoid"),
-            nn.ReLU6: self._hard_tanh,
-            nn.Hardtanh: self._hard_tanh,
-            nn.LeakyReLU: lambda module: self._activate(f"leaky_relu:{self._parameter(module.negative_slope)}"),
-            nn.PReLU: self._prelu,
-            nn.ELU: lambda module: self._activate(f"elu:{self._parameter(module.alpha)}"),
-            nn.Softplus: self._softplus,
-            nn.Softmax: self._softmax,
-            nn.LogSoftmax: self._softmax,
-        }
+    def _single(self, where: str, arguments: Sequence[Any], named: dict[str, Any]) -> _Held:
+        if len(arguments) == 1 and not named and isinstance(arguments[0], _Held):
+            return arguments[0]
+        raise InputError(f"{where} is called with something else than one tensor that depends on the input")
 
-    def _step(self, where: str, module: Any) -> Callable[[Any], None]:
-        kind = type(module)
-        step = self._known.get(kind)
-        if step is not None:
-            _check_class(kind, where)
-            return step
-        if isinstance(module, self._torch.nn.modules.conv._ConvNd):
-            raise InputError(f"{where} is a convolution, which is not read yet")
-        known = ", ".join(known.__name__ for known in (self._torch.nn.Sequential, *self._known))
-        raise InputError(
-            f"{where} is a {kind.__module__}.{kind.__qualname__}, which is not understood (only torch.nn's {known}, "
-            f"and no subclasses): {_INSTEAD}"
-        )
-
-    # -- numbers -------------------------------------------------------------------------------------------------
-
-    def _see(self, module: Any) -> None:
-        """All numbers of the model must be of one type."""
-        for name in ("weight", "bias", "running_mean", "running_var"):
-            tensor = getattr(module, name, None)
-            if tensor is None:
-                continue
-            if type(tensor) not in {self._torch.Tensor, self._torch.nn.Parameter}:
-                raise InputError(f"its {name} is a {type(tensor).__name__}, no plain tensor: {_INSTEAD}")
-            kind = kind_of(self._torch, self._here(tensor))
-            if kind not in FLOAT_KINDS:
-                raise InputError(f"its {name} is of type {kind} ({', '.join(FLOAT_KINDS)} are read)")
-            if self._kind not in {None, kind}:
-                raise InputError(f"its {name} is of type {kind}, other numbers of the model are of {self._kind}")
-            self._kind = kind
-
-    def _here(self, tensor: Any) -> Any:
-        return tensor if tensor.device.type == "meta" else tensor.detach().cpu()
-
-    def _array(self, module: Any, name: str, dimensions: int) -> npt.NDArray[Any]:
-        if getattr(module, name) is None:
-            raise InputError(f"it has no {name}")
-        tensor = self._here(getattr(module, name))
-        if tensor.dim() != dimensions or not 0 < math.prod(tensor.shape) <= MAX_ENTRIES:
-            raise InputError(f"its {name} has the shape {list(tensor.shape)}")
-        return array_of(self._torch, tensor, f"its {name}")
-
-    def _tensor(self, module: Any, name: str, dimensions: int) -> Tensor:
-        array = self._array(module, name, dimensions)
-        with error_context(f"its {name}"):
-            return self._assembly.tensor(array)
-
-    def _rounded(self, value: object, dtype: Any) -> float:
-        """A number as torch computes with it."""
-        if type(value) not in {int, float} or value != value:
-            raise InputError(f"{value!r} is not a real number")
-        try:
-            made = float(self._torch.tensor(float(value), dtype=dtype, device="cpu").item())  # type: ignore[arg-type]
-        except (RuntimeError, OverflowError):
-            made = math.inf
-        if math.isinf(made) and abs(value) != math.inf:  # type: ignore[arg-type]
-            raise InputError(f"{value!r} is too large for numbers of type {self._kind}")
-        return made
-
-    def _parameter(self, value: object) -> Fraction:
-        """That of a function which torch computes in float32 for shorter types."""
-        made = self._rounded(value, self._torch.float64 if self._kind == "float64" else self._torch.float32)
-        if math.isinf(made):
-            raise InputError(f"{value!r} is not finite")
-        return Fraction(made)
-
-    def _width(self, modules: Sequence[tuple[str, Any]]) -> int:
-        """Of the inputs: that of the first module which has one."""
-        for _, module in modules:
-            if type(module) is self._torch.nn.Linear and module.weight is not None and module.weight.dim() == 2:
-                return int(module.weight.shape[1])
-            if type(module) is self._torch.nn.BatchNorm1d and module.running_mean is not None:
-                return int(module.running_mean.numel())
-        raise InputError("there is no Linear in the model, so that nothing says how wide its inputs are")
-
-    # -- modules -------------------------------------------------------------------------------------------------
-
-    def _check(self, *, flat: bool = False) -> None:
-        if self._softened:
+    def _known(self, module: Any, held: _Held) -> _Held:
+        """A module of torch; in place, if it says so."""
+        kind, x = type(module), held.now()
+        if x.softened and kind not in self._modules.structural:
             raise InputError("it follows a softmax: only one at the very end can be stripped")
-        if flat and not self._flat:
-            raise InputError("inputs of that shape have several axes here, and it would act on one: add a Flatten")
+        found = self._modules.known[kind](module, x)
+        if kind in self._modules.views:
+            return _Held.at(found, held.memory)
+        return self._changed(found, held) if getattr(module, "inplace", False) else _Held.at(found)
 
-    def _linear(self, module: Any) -> None:
-        self._check(flat=True)
-        bias = None if module.bias is None else self._tensor(module, "bias", 1)
-        self._assembly.affine(self._tensor(module, "weight", 2), bias)
+    @staticmethod
+    def _changed(found: Flow, held: _Held) -> _Held:
+        held.memory.changes += 1
+        return _Held.at(found, held.memory)
 
-    def _batch_normalisation(self, module: Any) -> None:
-        self._check(flat=True)
-        if module.training:
-            raise InputError("it is in training mode, where it depends on the batch: call model.eval() first")
-        if module.running_mean is None or module.running_var is None:
-            raise InputError("it has no running statistics, so that it depends on the batch")
-        width = self._assembly.width
-        mean, variance = (self._tensor(module, name, 1) for name in ("running_mean", "running_var"))
-        gamma = self._assembly.tensor(np.ones(width)) if module.weight is None else self._tensor(module, "weight", 1)
-        beta = self._assembly.tensor(np.zeros(width)) if module.bias is None else self._tensor(module, "bias", 1)
-        for vector in (mean, variance, gamma, beta):
-            if vector.shape != (width,):
-                raise InputError(f"it is for {vector.size} numbers, but there are {width}")
-        epsilon = self._assembly.tensor(np.array([float(self._parameter(module.eps))]))
-        self._assembly.batch_normalise(gamma, beta, mean, variance + epsilon)
+    # -- graphs of somebody's own modules ----------------------------------------------------------------------------
 
-    def _flatten(self, module: Any) -> None:
-        if (module.start_dim, module.end_dim) != (1, -1):
-            raise InputError(f"it flattens the axes {module.start_dim} to {module.end_dim}; only 1 to -1 is understood")
-        self._flat = True
+    def _own(self, module: Any, place: str, depth: int, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
+        where = _where(place, module)
+        given, left, known = list(arguments), dict(named), {}
+        for node in traced(self._torch, module, where).nodes:
+            if node.op == "placeholder":
+                known[node] = self._argument(where, node, given, left)
+            elif node.op == "call_module":
+                called = module.get_submodule(node.target)
+                name = f"{place}.{node.target}" if place else node.target
+                inputs, options = self._mapped(node.args, known), self._mapped(node.kwargs, known)
+                known[node] = self._module(called, name, depth + 1, inputs, options)
+            elif node.op == "output":
+                if given or left:
+                    raise InputError(f"{where} is called with more arguments than its forward takes")
+                return self._mapped(node.args, known)[0]
+            else:
+                step = f"{where}, its operation {node.name}"
+                with error_context(step):
+                    self.graph.where = step
+                    known[node] = self._operation(module, node, known)
+        raise InputError(f"{where} gives nothing")
 
-    def _dropout(self, module: Any) -> None:
-        if module.training:
-            raise InputError("it is in training mode, where it is random: call model.eval() first")
+    def _argument(self, where: str, node: Any, given: list[Any], left: dict[str, Any]) -> Any:
+        if node.target.startswith("*"):
+            raise InputError(f"{where}: its forward takes any number of arguments ({node.target})")
+        if given:
+            return given.pop(0)
+        if node.target in left:
+            return left.pop(node.target)
+        if node.args:
+            return node.args[0]
+        raise InputError(f"{where}: its forward takes {node.target!r}, too: a model has one input")
 
-    def _activate(self, name: str) -> None:
-        self._check()
-        self._assembly.activate(name)
+    def _mapped(self, value: Any, known: dict[Any, Any]) -> Any:
+        """With values in the place of nodes, and lists in that of tuples, but within brackets."""
+        if isinstance(value, self._torch.fx.Node):
+            return known[value]
+        if isinstance(value, slice):
+            return slice(*(self._mapped(end, known) for end in (value.start, value.stop, value.step)))
+        if isinstance(value, dict):
+            return {name: self._mapped(item, known) for name, item in value.items()}
+        if isinstance(value, tuple | list):
+            return [self._mapped(item, known) for item in value]
+        return value
 
-    def _hard_tanh(self, module: Any) -> None:
-        dtype = getattr(self._torch, self._kind or "float32")
-        low, high = (self._rounded(end, dtype) for end in (module.min_val, module.max_val))
-        texts = [str(end) if math.isinf(end) else str(Fraction(end)) for end in (low, high)]
-        self._activate("hard_tanh" if texts == ["-1", "1"] else f"clip:{':'.join(texts)}")
+    def _operation(self, module: Any, node: Any, known: dict[Any, Any]) -> Any:
+        if node.op == "get_attr":
+            return self._numbers.constant(self.graph, attrgetter(node.target)(module), node.target)
+        arguments, named = self._mapped(node.args, known), self._mapped(node.kwargs, known)
+        if node.op == "call_method":
+            name = as_module = node.target
+        else:
+            name, as_module = self._named.get(node.target, ""), self._as_modules.get(node.target, "")
+        found = module_for(self._torch, as_module, arguments, named)
+        if found is not None:
+            x, made = found
+            if not isinstance(x, _Held):
+                raise InputError("it is applied to something that does not depend on the input")
+            return self._known(made, x)
+        return self._function(name or getattr(node.target, "__name__", str(node.target)), arguments, named)
 
-    def _prelu(self, module: Any) -> None:
-        slopes = self._tensor(module, "weight", 1)
-        if slopes.size != 1:
-            raise InputError(f"it has {slopes.size} slopes; only one for all numbers is understood: {_INSTEAD}")
-        numerators, denominator = slopes.exact()
-        self._activate(f"leaky_relu:{Fraction(numerators.tolist()[0], denominator)}")
+    def _function(self, name: str, arguments: list[Any], named: dict[str, Any]) -> Any:
+        first = arguments[0] if arguments else next(iter(named.values()), None)
+        if name == "getitem" and isinstance(first, list):
+            return self._functions.run(name, arguments, named)
+        if name == "getitem" and isinstance(arguments[1], list):
+            arguments = [first, tuple(arguments[1])]
+        flows: list[Flow] = []
+        arguments, named = _now(arguments, flows), _now(named, flows)
+        if name not in STRUCTURAL and any(flow.softened for flow in flows):
+            raise InputError("it follows a softmax: only one at the very end can be stripped")
+        found = self._functions.run(CHANGING.get(name, name), arguments, named)
+        if name in CHANGING:
+            if not isinstance(first, _Held):
+                raise InputError("it changes something in place that does not depend on the input")
+            return self._changed(found, first)
+        memory = first.memory if name in VIEWS and isinstance(first, _Held) else None
+        return _held(found, memory)
 
-    def _softplus(self, module: Any) -> None:
-        if self._rounded(module.beta, self._torch.float64) != 1:
-            raise InputError(f"its beta is {module.beta!r}; only 1 is understood: {_INSTEAD}")
-        least = _LEAST_THRESHOLD.get(str(self._kind), 20)
-        if self._rounded(module.threshold, self._torch.float64) < least:
-            raise InputError(
-                f"its threshold is {module.threshold!r}, where torch jumps from ln(1 + exp(x)) to x: in {self._kind} "
-                f"that is more than a rounding error below {least}. Set .threshold = {least}"
-            )
-        self._activate("softplus")
 
-    def _softmax(self, module: Any) -> None:
-        self._check(flat=True)
-        if module.dim not in {1, -1} or isinstance(module.dim, bool):
-            raise InputError(f"its dim is {module.dim!r}; that of the classes is 1 (or -1)")
-        if not self._strip_softmax:
-            raise InputError(
-                "margins live on the logits before it: take it out of the model, or say strip_softmax=True to leave it "
-                "out (it keeps the order of the logits)"
-            )
-        self._assembly.soften()
-        self._softened = True
+def _now(value: Any, flows: list[Flow]) -> Any:
+    """With what flows in the place of what holds it; all of them are listed, too."""
+    if isinstance(value, _Held):
+        flows.append(value.now())
+        return flows[-1]
+    if isinstance(value, dict):
+        return {name: _now(item, flows) for name, item in value.items()}
+    return [_now(item, flows) for item in value] if isinstance(value, list) else value
+
+
+def _held(value: Any, memory: _Memory | None) -> Any:
+    if isinstance(value, Flow):
+        return _Held.at(value, memory)
+    return [_held(item, memory) for item in value] if isinstance(value, list) else value

@@ -56,7 +56,12 @@ class Point:
             return self.graph.tensor(values)
 
     def spread(self, values: Tensor, shape: Shape | None = None) -> Tensor:
-        """One number for each entry at this point, of an array that is broadcast (after it was given that shape)."""
+        """One number for each entry at this point, of an array that is broadcast (after it was given that shape).
+
+        One number stays one: it is for all of them.
+        """
+        if values.size == 1:
+            return values.reshaped((1,))
         placed = values if shape is None else values.reshaped(shape)
         return placed.broadcast(self.shape).reshaped((self.width,))
 

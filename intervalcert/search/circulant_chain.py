@@ -15,6 +15,7 @@ from fractions import Fraction
 from itertools import product
 
 import numpy as np
+import numpy.typing as npt
 
 from intervalcert.backends.protocol import Floats
 from intervalcert.errors import UndecidedError
@@ -52,7 +53,11 @@ _SLACK, _SMALL, _UNIT = 2.0**-43, 16, 2.0**-44
 its entries are multiples of the last."""
 
 _KEPT = 2**28
-"""Bytes of the steps of a witness that are kept, or of the matrices of one level. What takes more is made anew."""
+"""Bytes of the steps of a witness that are kept. What takes more is made anew."""
+
+_KEPT_LEVEL = 2**30
+"""Bytes of the matrices S of one level that are kept, in float32: multipliers need no more digits. What takes more is
+made anew, from the first level on."""
 
 _CHEAP = 2.0**33
 """Operations of one search: if it takes fewer, all half turns are tried."""
@@ -182,7 +187,7 @@ class _Part:
     def __init__(self, segment: Segment) -> None:
         self._levels, self._sides = segment.levels, segment.sides
         self._near = [level.kernel.near_floats() for level in segment.levels]
-        self._kept: tuple[int, dict[Frequency, Floats]] = 0, {}
+        self._kept: tuple[int, dict[Frequency, npt.NDArray[np.float32]]] = 0, {}
         self.links: list[CirculantLink] = []
 
     def roots(self, half_turns: Pair) -> list[Frequency]:
@@ -207,17 +212,16 @@ class _Part:
         """The links, one after the other, each with a factor."""
         for depth, level in enumerate(self._hidden, start=1):
             frequencies = self._frequencies(half_turns, depth)
-            is_kept = len(frequencies) * _step_bytes(level) <= _KEPT
-            spreads: dict[Frequency, Floats] = {}
+            is_kept = len(frequencies) * 4 * (2 * level.side) ** 2 <= _KEPT_LEVEL
+            spreads: dict[Frequency, npt.NDArray[np.float32]] = {}
             top = 0.0
             for a in frequencies:
                 s = self._spread(depth, a, self._before(depth, a))
                 top = max(top, largest_eigenvalue(s))
                 if is_kept:
-                    spreads[a] = s
+                    spreads[a] = s.astype(np.float32)
             self.links.append(self._link(level, top, 2 * self._near[depth - 1].exponent, next(factors)))
-            scale = self.links[-1].exponent - 2 * self._near[depth - 1].exponent
-            self._kept = depth, {a: self._after(depth, np.ldexp(s, -scale)) for a, s in spreads.items()}
+            self._kept = depth, spreads
 
     def _link(self, level: Level, top: float, exponent: int, factor: float) -> CirculantLink:
         if not 0 < top < math.inf:
@@ -237,10 +241,9 @@ class _Part:
     def _ellipsoid(self, depth: int, a: Frequency) -> Floats | None:
         if not depth:
             return None
-        if self._kept[0] == depth and a in self._kept[1]:
-            return self._kept[1][a]
         link, near = self.links[depth - 1], self._near[depth - 1]
-        s = self._spread(depth, a, self._before(depth, a))
+        known = self._kept[1].pop(a, None) if self._kept[0] == depth else None  # asked for once: it is an alias of one
+        s = self._spread(depth, a, self._before(depth, a)) if known is None else known.astype(np.float64)
         return self._after(depth, np.ldexp(s, 2 * near.exponent - link.exponent))
 
     def _after(self, depth: int, s: Floats) -> Floats:

@@ -16,7 +16,7 @@ from rich.console import Console
 from compare.harness import Outcome, Setting, store
 from intervalcert.errors import InputError, IntervalcertError
 
-PARTS = ("cross", "seed", "unsound", "attack", "gradients", "gains", "bench")
+PARTS = ("cross", "seed", "unsound", "attack", "gradients", "gains", "convolutions", "bench")
 APART = ("liresnet",)
 """Parts that take long, and are not in ``all``."""
 

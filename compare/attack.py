@@ -4,25 +4,24 @@ Projected gradient ascent in L2 with momentum and restarts: for a point x with w
 y_i - y_j over ||x' - x|| <= eps. What it breaks is not robust, so the unbroken share is an upper limit for any sound
 certifier. The inputs range over all reals, as in the certificate: they are not clipped to [0, 1].
 
-Uses the network in plain floats of the package itself: values and gradients, to climb by. What it finds is judged here.
+Uses the network in plain floats of the package itself: values and gradients, to climb by. What it finds is judged in
+exact rationals, by plain loops that share nothing with it (`exact_networks`).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import product
 
 import numpy as np
 import numpy.typing as npt
 from rich.table import Table
 
+from compare.exact_networks import ExactNetwork, exact_logits
 from compare.harness import Outcome, Setting, table
-from compare.subjects import Subject, robust
-from intervalcert import Network, Verdicts, certify_inputs
-from intervalcert.model.linear_maps import Convolution, Dense, LinearMap
+from compare.subjects import Subject, random_graphs, robust
+from intervalcert import Verdicts, certify_inputs
 from intervalcert.search.float_network import FloatNetwork
 
 __all__ = ["Campaign", "attack", "exact_logits", "run", "verdicts_of"]
@@ -96,46 +95,6 @@ def _scaled(vectors: Floats, length: float) -> Floats:
     return np.asarray(vectors * (length / np.maximum(norms, 1e-300)))
 
 
-def exact_logits(network: Network, x: Sequence[Fraction]) -> list[Fraction]:
-    """The real-number network at x, in rationals, for ReLU networks of matrices and convolutions, and sums of them.
-
-    Written once more on purpose: it judges verdicts, and shares nothing with what found them.
-    """
-    values = {-1: list(x)}
-    for index, layer in enumerate(network.layers):
-        if layer.before or layer.after or (layer.activation is not None and layer.activation.name != "relu"):
-            raise ValueError("only ReLU networks are attacked")
-        parts = [_exact_product(term.map, values[term.source]) for term in layer.terms]
-        if layer.bias is not None:
-            parts.append([layer.bias[i, 0] for i in range(layer.bias.shape[0])])
-        sums = [sum(each, Fraction(0)) for each in zip(*parts, strict=True)]
-        values[index] = sums if layer.activation is None else [max(v, Fraction(0)) for v in sums]
-    return values[len(network.layers) - 1]
-
-
-def _exact_product(linear: LinearMap, x: Sequence[Fraction]) -> list[Fraction]:
-    """A matrix or a convolution times x, by plain loops."""
-    if isinstance(linear, Dense):
-        w = linear.matrix
-        return [sum(n * v for n, v in zip(row, x, strict=True)) / w.denominator for row in w.numerators.tolist()]
-    if not isinstance(linear, Convolution):
-        raise ValueError(f"{linear} is no map that is attacked")
-    window, (height, width) = linear.window, linear.window.inputs
-    rows, denominator = linear.kernel.numerators.tolist(), linear.kernel.denominator
-    of_group, per_group = linear.channels // linear.groups, len(rows) // linear.groups
-    found = []
-    for c, i, j in product(range(len(rows)), *map(range, window.outputs)):
-        total = Fraction(0)
-        for d, u, v in product(range(of_group), *map(range, window.size)):
-            y = window.stride[0] * i + window.dilation[0] * u - window.before[0]
-            z = window.stride[1] * j + window.dilation[1] * v - window.before[1]
-            if 0 <= y < height and 0 <= z < width:
-                weight = rows[c][(d * window.size[0] + u) * window.size[1] + v]
-                total += weight * x[((c // per_group * of_group + d) * height + y) * width + z]
-        found.append(total / denominator)
-    return found
-
-
 # -- the run ---------------------------------------------------------------------------------------------------------
 
 
@@ -145,22 +104,22 @@ def run(setting: Setting) -> Outcome:
         "Certified, and what an attack leaves standing",
         *("model", "eps", "points", "by margins", "and locally", "unbroken", "between"),
     )
-    for subject in robust(setting, outcome):
+    for subject in (*robust(setting, outcome), *random_graphs()):
         _campaign(setting, subject, outcome, shown)
     outcome.tables.append(shown)
     return outcome
 
 
 def verdicts_of(subject: Subject) -> Verdicts:
-    """Of all test inputs: by the margins that a user gets who asks for nothing else, and locally where they fail."""
-    jobs = (os.cpu_count() or 1) if len(subject.numerators) > _MANY else 1
-    scale = Fraction(1, subject.unit)
-    return certify_inputs(subject.network, subject.numerators, subject.eps, local=True, scale=scale, jobs=jobs)
+    """Of the test inputs: by the margins that a user gets who asks for nothing else, and locally where they fail."""
+    inputs = subject.first()
+    jobs = (os.cpu_count() or 1) if len(inputs) > _MANY else 1
+    return certify_inputs(subject.network, inputs, subject.eps, local=True, scale=Fraction(1, subject.unit), jobs=jobs)
 
 
 def _campaign(setting: Setting, subject: Subject, outcome: Outcome, shown: Table) -> None:
-    name, network, x, eps = subject.name, subject.network, subject.inputs, subject.eps
-    floats = FloatNetwork.of(network)
+    name, x, eps = subject.name, subject.first() / subject.unit, subject.eps
+    floats, exact = FloatNetwork.of(subject.network), ExactNetwork(subject.network)
     verdicts = verdicts_of(subject)
     certified = {verdict.index for verdict in verdicts if verdict.certified}
     broken: dict[int, Floats] = {}
@@ -169,7 +128,7 @@ def _campaign(setting: Setting, subject: Subject, outcome: Outcome, shown: Table
         found = attack(floats, x[piece], float(eps), Campaign())
         broken |= {int(piece[i]): delta for i, delta in found.items()}
     for index in sorted(certified & broken.keys()):
-        if _really_falls(network, x[index], broken[index], Fraction(eps)):
+        if _really_falls(exact, x[index], broken[index], Fraction(eps)):
             outcome.violations.append(
                 f"{name}: point {index} is certified at {eps}, and a perturbation changes its winner"
             )
@@ -187,10 +146,10 @@ def _campaign(setting: Setting, subject: Subject, outcome: Outcome, shown: Table
     }
 
 
-def _really_falls(network: Network, x: Floats, delta: Floats, eps: Fraction) -> bool:
+def _really_falls(network: ExactNetwork, x: Floats, delta: Floats, eps: Fraction) -> bool:
     """Exactly: the perturbation is within eps, and the winner of the real-number network changes."""
     point, moved = [Fraction(v) for v in x], [Fraction(v) for v in x + delta]
     if sum((a - b) ** 2 for a, b in zip(point, moved, strict=True)) > eps**2:
         return False
-    before, after = exact_logits(network, point), exact_logits(network, moved)
+    before, after = network.logits(point), network.logits(moved)
     return before.index(max(before)) != after.index(max(after))

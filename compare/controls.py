@@ -20,14 +20,28 @@ from intervalcert import Bounds, Network, api
 from intervalcert.backends.exact import ExactBackend, ExactMatrix, ExactScalar
 from intervalcert.backends.generic import GenericMatrix, hull_of_roots
 from intervalcert.backends.protocol import Floats, Truth
+from intervalcert.model import layers as layers_module
+from intervalcert.model.activations import MaxPool
 from intervalcert.model.layers import Layer
+from intervalcert.model.linear_maps import Convolution, IndexMap, LinearMap
+from intervalcert.model.merging import merged
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import sqrt_lower
-from intervalcert.proof import chain, cholesky, ellipsoids
+from intervalcert.proof import chain, cholesky, circulant_levels, ellipsoids, torus
 from intervalcert.search import chain as chain_search
+from intervalcert.search import convolutions as convolution_search
+from intervalcert.search import layer_norms as norm_search
 from intervalcert.search.ellipsoids import GuessedStep, guess_majorant, guess_step
 
-__all__ = ["BOUND_CONTROLS", "GRADIENT_CONTROLS", "SPOILED", "VERDICT_CONTROLS", "Broken"]
+__all__ = [
+    "BOUND_CONTROLS",
+    "CONVOLUTION_CONTROLS",
+    "GRADIENT_CONTROLS",
+    "GRAPH_CONTROLS",
+    "SPOILED",
+    "VERDICT_CONTROLS",
+    "Broken",
+]
 
 Logits = tuple[Fraction, ...]
 
@@ -285,6 +299,44 @@ SPOILED: dict[str, tuple[Asked, Broken]] = {
 """The same bad guesses, in honest hands: each must be given up, for the product."""
 
 
+# -- norms of convolutions -------------------------------------------------------------------------------------------
+
+
+def _on_a_torus(network: Network, asked: Asked) -> Bounds:
+    """By waves, whatever else would be shorter."""
+    with patch.object(norm_search, "choose_method", lambda _: "torus"):
+        return asked.bounds(network, "exact")
+
+
+def _without_a_frequency(network: Network, asked: Asked) -> Bounds:
+    """The first one, that of the mean, is left out: in the search, and in the proof."""
+    honest = torus.frequencies
+
+    def fewer(*arguments: Any) -> list[torus.Frequency]:
+        found = honest(*arguments)
+        return found[1:] or found
+
+    with patch.object(torus, "frequencies", fewer), patch.object(convolution_search, "frequencies", fewer):
+        return _on_a_torus(network, asked)
+
+
+def _period_too_small(network: Network, asked: Asked) -> Bounds:
+    """By one."""
+    honest = torus.period
+    with patch.object(torus, "period", lambda axis: max(1, honest(axis) - 1)):
+        return _on_a_torus(network, asked)
+
+
+CONVOLUTION_CONTROLS: dict[str, tuple[Asked, Broken]] = {
+    "convolution: a frequency left out": (_CHOLESKY, _without_a_frequency),
+    "convolution: a period one too small": (_CHOLESKY, _period_too_small),
+}
+"""Those of graphs, as above."""
+
+
+# -- wrong by so much that gradients tell ----------------------------------------------------------------------------
+
+
 def _first_layer_skipped(network: Network) -> Bounds:
     """A published fault: the recursion starts at the second layer. (Its sigmas are those of other layers.)"""
     weights = [layer.weights for layer in network.layers[1:]]
@@ -313,7 +365,72 @@ GRADIENT_CONTROLS: dict[str, Callable[[Network], Bounds]] = {
     "half the spread of the sector": _half_the_spread,
     "a step without its multiplier": _without_the_multiplier,
 }
-"""Wrong by so much that gradients tell."""
+"""Of dense networks."""
+
+
+# -- graphs ------------------------------------------------------------------------------------------------------------
+
+_ANY_PRODUCT = Asked(64, "auto", "auto", "product")
+_ANY_CHAIN = Asked(64, "auto", "auto", "chain")
+
+
+def _skips_left_out(network: Network, asked: Asked) -> Bounds | None:
+    """Of x + F(x), the bounds of F(x)."""
+    layers = []
+    for layer in network.layers:
+        kept = tuple(term for term in layer.terms if not (isinstance(term.map, IndexMap) and term.map.is_identity))
+        layers.append(replace(layer, terms=kept or layer.terms))
+    if tuple(layers) == network.layers:
+        return None
+    return asked.bounds(replace(network, layers=tuple(layers)), "exact")
+
+
+def _of_the_wrong_sign(network: Network, asked: Asked) -> Bounds | None:
+    """Of x + C·x, the bounds of x - C·x."""
+    if all(len(layer.branches) == len(layer.terms) for layer in network.layers):
+        return None
+    anew = replace(network, layers=tuple(replace(layer) for layer in network.layers))  # what it merged is not kept
+    with patch.object(layers_module, "merged", lambda one, other: merged(_negative(one), other)):
+        return asked.bounds(anew, "exact")
+
+
+def _negative(linear: LinearMap) -> LinearMap:
+    if isinstance(linear, Convolution):
+        return replace(linear, kernel=RationalMatrix(-linear.kernel.numerators, linear.kernel.denominator))
+    if isinstance(linear, IndexMap) and linear.factors is None:
+        return replace(linear, factors=RationalMatrix.filled((linear.shape[0], 1), Fraction(-1)))
+    raise ValueError(f"{linear} is no map of a residual connection here")
+
+
+def _windows_counted_once(network: Network, asked: Asked) -> Bounds | None:
+    """A maximum over windows that overlap, taken for one over windows that do not."""
+    if not any(isinstance(layer.activation, MaxPool) for layer in network.layers):
+        return None
+    with patch.object(MaxPool, "lipschitz", Fraction(1)):
+        return asked.bounds(network, "exact")
+
+
+def _without_the_mask(network: Network, asked: Asked) -> Bounds | None:
+    """Beyond the grid, a torus has the slopes of the activation, where the network has zeros."""
+    if not network.is_chain:
+        return None
+    with patch.object(circulant_levels, "widened", lambda slopes: slopes):
+        return asked.bounds(network, "exact")
+
+
+def _asked(asked: Asked, broken: Callable[[Network, Asked], Bounds | None]) -> Callable[[Network], Bounds | None]:
+    return lambda network: broken(network, asked)
+
+
+GRAPH_CONTROLS: dict[str, Callable[[Network], Bounds | None]] = {
+    "product: a skip left out": _asked(_ANY_PRODUCT, _skips_left_out),
+    "chain: a skip left out": _asked(_ANY_CHAIN, _skips_left_out),
+    "product: a residual of the wrong sign": _asked(_ANY_PRODUCT, _of_the_wrong_sign),
+    "chain: a residual of the wrong sign": _asked(_ANY_CHAIN, _of_the_wrong_sign),
+    "product: windows that overlap counted once": _asked(_ANY_PRODUCT, _windows_counted_once),
+    "chain: a torus without its mask": _asked(_ANY_CHAIN, _without_the_mask),
+}
+"""Of graphs; None where there is nothing to break."""
 
 
 # -- verdicts --------------------------------------------------------------------------------------------------------

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 import intervalcert
+from compare import graphs
 from intervalcert import Network, load_model
 
-__all__ = ["MODELS", "Item", "bundled", "corpus", "halved_and_doubled", "seed_networks", "small_model"]
+__all__ = ["MODELS", "Item", "bundled", "bundled_cnn", "corpus", "halved_and_doubled", "seed_networks", "small_model"]
 
 MODELS = Path(__file__).parent / "models"
 
@@ -25,7 +26,7 @@ Shape = tuple[int, int]
 
 @dataclass(frozen=True)
 class Item:
-    """A network, and whether it is small enough for every backend and every setting."""
+    """A network, and whether it is small enough for every backend and every setting (of graphs: nearly)."""
 
     name: str
     network: Network
@@ -74,18 +75,23 @@ KINDS: dict[str, Callable[[np.random.Generator, Shape], Floats | Rows]] = {
 }
 ACTIVATIONS = ("identity", "leaky_relu:0.1", "leaky_relu:-2", "tanh", "hard_tanh", "sigmoid", "elu:3", "group_sort")
 SHAPES: tuple[Shape, ...] = ((2, 2), (3, 5), (6, 3), (1, 4), (5, 1))
+_FROM_ABOVE = ("gaussian", "zero", "Hilbert", "integers", "1e-300", "1e300", "duplicated rows", "mixed scales")
+GRAPH_DRAWS = {name: KINDS[name] for name in _FROM_ABOVE} | {"ones": lambda _, shape: np.ones(shape)}
+"""How the numbers of all maps of a graph are drawn."""
 
 
 def corpus(paper_model: Network | None, *, short: bool) -> Iterator[Item]:
-    """At least 200 items; the short version draws every eleventh of the generated ones."""
+    """At least 200 items; the short version draws every eleventh of the generated ones, and one graph of each kind."""
     generated = list(_generated())
     yield from generated[::11] if short else generated
+    yield from (item for item in _graphs() if not short or item.name.startswith(("gaussian", "ones graph: on a line")))
     yield from (Item(f"seed: {name}", network) for name, network in seed_networks().items())
     model = small_model()
     yield Item("small model", model, small=False)
     yield Item("small model, 40 halvings and doublings", halved_and_doubled(model, 40), small=False)
     if not short:
         yield Item("bundled MNIST model", bundled(), small=False)
+        yield Item("bundled CNN", bundled_cnn(), small=False)
     if paper_model is not None and not short:
         yield Item("the paper's MNIST model", paper_model, small=False)
 
@@ -108,6 +114,14 @@ def _generated() -> Iterator[Item]:
         rng = np.random.default_rng([seed, *between.encode()])
         layers = (rng.standard_normal(shape) for shape in ((5, 4), (6, 5), (4, 6), (3, 4)))
         yield Item(f"{between} #{seed}", _network(*layers, between=between))
+
+
+def _graphs() -> Iterator[Item]:
+    """Convolutions, branches, sorting and pools with numbers of every sort, on grids of 4 x 4."""
+    for name, draw in GRAPH_DRAWS.items():
+        yield Item(f"{name} graph: on a line", graphs.line(0, draw))
+        for kind, make in graphs.KINDS.items():
+            yield Item(f"{name} graph: {kind}", make(0, draw, (1, 4, 4)))
 
 
 def _network(*layers: Floats | Rows, between: str = "relu") -> Network:
@@ -133,6 +147,11 @@ def small_model() -> Network:
 def bundled() -> Network:
     """The MNIST model that comes with the package."""
     return load_model(Path(intervalcert.__file__).parent / "data" / "mnist.npz")
+
+
+def bundled_cnn() -> Network:
+    """The convolutional MNIST model that comes with the package."""
+    return load_model(Path(intervalcert.__file__).parent / "data" / "mnist_cnn.npz")
 
 
 def halved_and_doubled(network: Network, times: int) -> Network:

@@ -152,6 +152,14 @@ def activated(function, z):
     return [x if kind == "identity" or x > 0 else x * Fraction(parameter or 0) for x in z]
 
 
+def float_values(function, z):
+    """The same for a function of each entry, near it, for those who look for a place."""
+    kind, _, parameter = function.name.partition(":")
+    if kind == "clip":
+        return np.clip(z, *(float(Fraction(end)) for end in parameter.split(":")))
+    return z if kind == "identity" else np.where(z > 0, z, z * float(Fraction(parameter or 0)))
+
+
 class Truth:
     """Exact values of a network, and floats beside them for those who look for a place."""
 
@@ -207,8 +215,7 @@ class Truth:
             order = [window[int(np.argmax(z[window]))] for window in windows]
             return z[order], slopes[order]
         step = 1e-7
-        values = np.array([float(y) for y in activated(function, [Fraction(float(a)) for a in z])])
-        moved = np.array([float(y) for y in activated(function, [Fraction(float(a)) for a in z + step])])
+        values, moved = float_values(function, z), float_values(function, z + step)
         return values, np.round((moved - values) / step, 3)[:, None] * slopes
 
     def changes(self, x, u, eps, winner):

@@ -428,3 +428,12 @@ def test_a_function_of_very_many_numbers_needs_a_matrix_before_it():
 def test_no_inputs():
     with pytest.raises(InputError, match="no inputs"):
         Assembly(0)
+
+
+@pytest.mark.parametrize(
+    ("places", "shape"), [([0, 1, 2], (2,)), ([0, 1], (3,)), ([0, 3], (2,)), ([0, -2], (2,)), ([[0, 1]], (2,))]
+)
+def test_places_are_as_many_as_the_shape_says(places, shape):
+    graph = Assembly(3).graph
+    with pytest.raises(InputError, match="do not make the shape"):
+        graph.take(graph.input, np.array(places), shape)

@@ -563,7 +563,7 @@ def test_an_interrupt_leaves_no_file(tmp_path):
     found = names_in(tmp_path)
     argv = ("bounds", "model.npz", "--backend", "mpmath", "--iterations", "40", "-o", "bounds.json")
     with on_a_terminal(argv, tmp_path) as (process, reader):
-        read_until(reader, "layer 0 of 2, step 1")
+        read_until(reader, "map 1 of 2, step 1")
         process.send_signal(signal.SIGINT)
         rest = read_until(reader, None)
         assert process.wait(timeout=60) == 130

@@ -12,12 +12,23 @@ import pytest
 import intervalcert
 from compare import attack, cross, gains, gradients, seed
 from compare.__main__ import PARTS, main
-from compare.controls import BOUND_CONTROLS, GRADIENT_CONTROLS, VERDICT_CONTROLS
-from compare.corpus import MODELS, corpus, small_model
+from compare.controls import (
+    BOUND_CONTROLS,
+    CONVOLUTION_CONTROLS,
+    GRADIENT_CONTROLS,
+    GRAPH_CONTROLS,
+    VERDICT_CONTROLS,
+    _on_a_torus,
+)
+from compare.corpus import MODELS, bundled_cnn, corpus, small_model
+from compare.exact_networks import ExactNetwork
+from compare.graphs import KINDS, TIGHT
 from compare.harness import Asked, Outcome, Setting, store
+from compare.jacobians import GraphJacobian
 from compare.ordinary import clusters, logits, trained
 from compare.rationals import decimal_lower, decimal_upper, sqrt_lower
-from intervalcert import Network, SoundnessError, compute_bounds
+from compare.subjects import GRAPHS, random_graphs
+from intervalcert import Network, SoundnessError, compute_bounds, evaluate
 from intervalcert.backends.registry import backend_names, get_backend
 from intervalcert.proof import local as local_proof
 from intervalcert.proof.ellipsoids import Sector
@@ -34,7 +45,8 @@ def short(tmp_path):
 def test_backends_against_each_other_and_every_control_is_caught(short):
     outcome = cross.run(short)
     assert outcome.violations == []
-    assert outcome.data["controls"].keys() == BOUND_CONTROLS.keys() | VERDICT_CONTROLS.keys()
+    controls = (BOUND_CONTROLS, CONVOLUTION_CONTROLS, VERDICT_CONTROLS)
+    assert outcome.data["controls"].keys() == {name for each in controls for name in each}
     assert all(outcome.data["controls"].values())
     for found in outcome.data["backends"].values():
         assert found["runs"] > 100
@@ -100,6 +112,17 @@ def test_an_uncaught_control_fails_the_run(short, monkeypatch):
     assert [violation for violation in outcome.violations if "harmless" in violation]
 
 
+def test_norms_by_honest_waves_are_no_violation():
+    """What the controls of convolutions break is sound as it is, and is looked at in the same way."""
+    asked, _ = CONVOLUTION_CONTROLS["convolution: a frequency left out"]
+    graphs = [item.network for item in corpus(None, short=True) if item.small and not item.network.is_dense]
+    assert len(graphs) > len(KINDS)
+    for network in graphs:
+        waves, lines = _on_a_torus(network, asked), asked.bounds(network, "exact")
+        assert any(a.method != b.method for a, b in zip(waves.layers, lines.layers, strict=True))
+        assert cross.untrue_norms(waves, lines) == []
+
+
 def test_a_chain_proved_from_a_spoiled_guess_fails_the_run(short, monkeypatch):
     """In the place of the honest hands that must give it up: the ones that believe it."""
     few = [item for item in corpus(None, short=True) if item.name.startswith("gaussian")][:2]
@@ -145,13 +168,47 @@ def test_absent_files_are_skipped_and_not_passed(tmp_path):
     assert outcome.data == {}
 
 
-def test_no_certified_point_of_the_small_model_falls(short):
+def test_no_certified_point_falls(short):
     outcome = attack.run(short)
     assert outcome.violations == []
-    found = outcome.data["small model"]
-    assert found["certified"] <= found["unbroken"] < found["points"]
+    assert len(outcome.data) == 1 + len(GRAPHS)
+    for found in outcome.data.values():
+        assert 0 < found["locally"] < found["certified"] <= found["unbroken"] < found["points"]
 
 
+@pytest.fixture
+def dense_only(monkeypatch):
+    """Without the random graphs: what is broken is caught on the small model."""
+    monkeypatch.setattr(gradients, "tight_graphs", list)
+    for part in (attack, gradients):
+        monkeypatch.setattr(part, "random_graphs", list)
+
+
+@pytest.fixture
+def graphs_only(monkeypatch):
+    """Without the other subjects."""
+    monkeypatch.setattr(gradients, "ordinary", lambda *_: ())
+    for part in (attack, gradients):
+        monkeypatch.setattr(part, "robust", lambda *_: ())
+
+
+@pytest.mark.usefixtures("graphs_only")
+def test_every_false_certificate_of_a_graph_is_caught_by_the_attack(short, monkeypatch):
+    """All of its points are 'certified'; those that fall are named, and no others."""
+    honest = attack.certify_inputs
+
+    def everything(*arguments, **options):
+        found = honest(*arguments, **options)
+        return replace(found, codes=np.full_like(found.codes, found.codes[found.certified][0]))
+
+    monkeypatch.setattr(attack, "certify_inputs", everything)
+    outcome = attack.run(short)
+    for name, found in outcome.data.items():
+        named = [violation for violation in outcome.violations if violation.startswith(f"{name}: point ")]
+        assert len(named) == found["points"] - found["unbroken"] > 0
+
+
+@pytest.mark.usefixtures("dense_only")
 def test_a_false_certificate_is_caught_by_the_attack(short, monkeypatch):
     """With margins of another scale everything is 'certified', and the attack says so."""
     honest = attack.certify_inputs
@@ -166,6 +223,7 @@ def test_a_false_certificate_is_caught_by_the_attack(short, monkeypatch):
     assert attack.run(short).violations
 
 
+@pytest.mark.usefixtures("dense_only")
 def test_a_false_local_certificate_is_caught_by_the_attack(short, monkeypatch):
     """Sectors without a spread take the network for linear around each input; and nothing is given up before."""
 
@@ -187,21 +245,72 @@ def test_no_gradient_exceeds_a_margin_and_every_control_is_caught(short):
     outcome = gradients.run(short)
     store(outcome, short)  # the data are JSON
     assert outcome.violations == []
-    assert outcome.data["controls"].keys() == GRADIENT_CONTROLS.keys()
+    assert outcome.data["controls"].keys() == GRADIENT_CONTROLS.keys() | GRAPH_CONTROLS.keys()
     assert all(any(counts.values()) for counts in outcome.data["controls"].values())
+    assert len(outcome.data["networks"]) == 2 + len(GRAPHS) + len(TIGHT)
     for found in outcome.data["networks"]:
         parts = found["steepest_part_of"]
-        assert found["points"] == 100
-        assert 0.3 < parts["product"] <= parts["chain"] <= parts["chain, tuned"] <= 1
-        assert parts["best"] == parts["chain, tuned"]
+        least = 0.05 if found["network"].startswith("random") else 0.3
+        assert found["points"] + found["at_a_kink"] == 100
+        assert least < parts["product"] <= parts["best"] <= 1
+        assert parts["chain"] <= parts["chain, tuned"] <= parts["best"]
+        assert ("sigma" in parts) == (":" not in found["network"])
+        if found["network"].startswith("tight"):
+            assert parts["best"] > 0.9999
 
 
+def harmless(network):
+    return compute_bounds(network, "exact", method="cholesky")
+
+
+@pytest.mark.usefixtures("dense_only")
 def test_a_gradient_control_that_nothing_catches_fails_the_run(short, monkeypatch):
-    def harmless(network):
-        return compute_bounds(network, "exact", method="cholesky")
-
     monkeypatch.setattr(gradients, "GRADIENT_CONTROLS", {"harmless": harmless})
+    monkeypatch.setattr(gradients, "GRAPH_CONTROLS", {})
     assert gradients.run(short).violations == ["the control 'harmless' was not caught"]
+
+
+@pytest.mark.usefixtures("graphs_only")
+def test_a_gradient_control_of_graphs_that_nothing_catches_fails_the_run(short, monkeypatch):
+    monkeypatch.setattr(gradients, "random_graphs", list)
+    monkeypatch.setattr(gradients, "GRADIENT_CONTROLS", {})
+    monkeypatch.setattr(gradients, "GRAPH_CONTROLS", {"harmless": harmless, "nothing to break": lambda _: None})
+    names = ("harmless", "nothing to break")
+    assert gradients.run(short).violations == [f"the control '{name}' was not caught" for name in names]
+
+
+@pytest.mark.parametrize("network", [*(make(3) for make in KINDS.values()), *(make() for make in TIGHT.values())])
+def test_gradients_of_graphs_are_those_of_differences(network):
+    """Between two points of one linear piece, exactly: the change is the gradient times the step."""
+    rng, exact, jacobian = np.random.default_rng(4), ExactNetwork(network), GraphJacobian(network, get_backend("exact"))
+    compared = 0
+    for _ in range(10):
+        x, step = ([Fraction(int(n), k) for n in rng.integers(-31, 32, network.inputs)] for k in (17, 10**6))
+        (before, one), (after, other) = (exact.followed(p) for p in (x, [a + b for a, b in zip(x, step, strict=True)]))
+        if one != other or not all(piece.smooth for piece in one):
+            continue
+        compared += 1
+        low, high = jacobian.gradients(one).float_bounds()
+        assert (high - low <= 1e-12).all()
+        changes = [b - a for a, b in zip(before.fractions(), after.fractions(), strict=True)]
+        assert np.allclose(np.array(step, dtype=float) @ low, np.array(changes, dtype=float), rtol=1e-9, atol=1e-15)
+    assert compared > 3
+
+
+@pytest.mark.parametrize(
+    ("network", "kinks"),
+    [
+        (TIGHT["a pixel in four windows"](), [[3] * 9, [0, 0, 0, 0, 1, 1, 0, 0, 0]]),
+        (TIGHT["the same, in pairs"](), []),
+        (TIGHT["x + relu(x)"](), [[0, 1, 1, 1]]),
+        (Network.from_arrays([np.eye(4), np.eye(4)], between="group_sort:2:2"), [[1, 2, 1, 3], [1, 2, 3, 2]]),
+    ],
+)
+def test_a_tie_or_a_kink_leaves_a_point_out(network, kinks):
+    smooth = np.array([[5, 2, 3, -4, 6, -7, 8, 9, 1][: network.inputs]])
+    points = np.array([*kinks, *smooth.tolist()])
+    found = gradients.steepest_of_graph(network, points, 1, get_backend("exact"))
+    assert (found.points, found.kinks, found.inconclusive) == (1, len(kinks), 0)
 
 
 def test_gradients_are_those_of_differences():
@@ -235,8 +344,9 @@ def test_best_is_never_looser_and_ordinary_networks_gain(short):
     outcome = gains.run(short)
     store(outcome, short)
     assert outcome.violations == []
-    small, ordinary = outcome.data["networks"]
-    for found in (small, ordinary):
+    small, ordinary, *graphs = outcome.data["networks"]
+    assert [found["network"] for found in graphs] == ["random: plain CNN", "random: residual"]
+    for found in (small, ordinary, *graphs):
         ways = found["ways"]
         assert ways["best"]["ratio"]["most"] <= 1
         assert ways["best, 10 rounds"]["ratio"]["median"] <= ways["best"]["ratio"]["median"]
@@ -244,6 +354,10 @@ def test_best_is_never_looser_and_ordinary_networks_gain(short):
         assert found["seconds"].keys() == gains.BACKENDS.keys()
     assert ordinary["accuracy"] > 0.9
     assert ordinary["ways"]["chain"]["ratio"]["median"] < 0.8
+    for found in graphs:
+        local = found["local"]
+        assert found["ways"]["best, 10 rounds"]["ratio"]["median"] < 0.7
+        assert local["margins"] < local["locally"] < local["inputs"]
 
 
 def test_a_margin_looser_than_the_product_fails_the_run(short, monkeypatch):
@@ -259,7 +373,7 @@ def test_a_margin_looser_than_the_product_fails_the_run(short, monkeypatch):
     monkeypatch.setattr(gains, "compute_bounds", loose)
     monkeypatch.setattr(gains, "BACKENDS", {"float64": 1})
     violations = gains.run(short).violations
-    assert violations
+    assert {violation.partition(":")[0] for violation in violations} >= {"random"}
     assert all(", best: margin" in violation for violation in violations)
 
 
@@ -280,6 +394,43 @@ def test_exact_logits_are_those_of_the_shipped_outputs():
     for index in (0, 99):
         found = attack.exact_logits(small_model(), [Fraction(int(x), 16) for x in pixels[index]])
         assert found == outputs.rows[index]
+
+
+@pytest.mark.parametrize("network", [*(make(3) for make in KINDS.values()), *(make() for make in TIGHT.values())])
+def test_exact_values_are_those_of_the_network(network):
+    """In the enclosures of another implementation, which are as narrow as floats can be."""
+    points = np.random.default_rng(2).integers(-9, 10, (5, network.inputs))
+    found = evaluate(network, points, scale=Fraction(1, 8), backend="exact")
+    exact = ExactNetwork(network)
+    for row, lower, upper in zip(points, found.lower[-1], found.upper[-1], strict=True):
+        logits = exact.logits([Fraction(int(x), 8) for x in row])
+        assert all(low <= y <= high for low, y, high in zip(lower, logits, upper, strict=True))
+        assert np.allclose(lower, upper, rtol=1e-12, atol=1e-12)
+
+
+def test_exact_values_of_the_bundled_cnn_are_those_that_are_shipped_with_it():
+    images = SHARED / "data" / "mnist.npz"
+    if not images.is_file():
+        pytest.skip("the MNIST images (../shared/data) are not on this machine")
+    with np.load(images, allow_pickle=False) as archive:
+        pixels = archive["x_test"][:3].reshape(3, -1).tolist()
+    shipped = np.load(Path(intervalcert.__file__).parent / "data" / "mnist_cnn_outputs.npy")
+    exact = ExactNetwork(bundled_cnn())
+    for row, expected in zip(pixels, shipped, strict=False):
+        found = exact.logits([Fraction(x, 255) for x in row])
+        assert [np.float32(float(y)) for y in found] == expected.tolist()
+
+
+def test_values_of_other_activations_are_refused():
+    network = Network.from_arrays([np.eye(2), np.eye(2)], between="tanh")
+    with pytest.raises(ValueError, match="tanh"):
+        attack.exact_logits(network, [Fraction(0)] * 2)
+
+
+def test_labels_of_random_graphs_are_what_wins_and_several_classes_do():
+    for subject in random_graphs():
+        assert (subject.logits.argmax(axis=1) == subject.labels).all()
+        assert sorted(np.bincount(subject.labels))[-2] >= len(subject.labels) // 4
 
 
 def test_roots_and_decimals_of_judges_are_rounded_as_they_say():
@@ -314,8 +465,16 @@ def test_what_is_used_of_the_package_beside_its_public_names_is_said():
                 used |= set(re.findall(r"from (intervalcert\.[a-z.]+) import", str(node.value)))
         if {name for name in used if name.startswith("intervalcert.")} - public:
             said[path.name] = "of the package itself" in (ast.get_docstring(tree) or "")
-    inside = ("attack.py", "bench.py", "controls.py", "gradients.py", "hostile.py", "liresnet.py", "ordinary.py")
-    inside = (*inside, "unsound.py")
+    inside = (
+        "attack.py",
+        "bench.py",
+        "controls.py",
+        "convolutions.py",
+        "exact_networks.py",
+        "gradients.py",
+        "graphs.py",
+    )
+    inside = (*inside, "hostile.py", "jacobians.py", "liresnet.py", "ordinary.py", "unsound.py")
     assert said == dict.fromkeys(inside, True)
 
 

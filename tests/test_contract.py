@@ -11,6 +11,7 @@ import operator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from itertools import chain
 from itertools import product as pairs
 from random import Random
@@ -419,20 +420,29 @@ def test_multiples(systems, a, factor):
         check_inside(system, found, expected, "times", a=a, factor=factor, point=point)
 
 
+ENDS = Fraction(1, 2), Fraction(1)
+
+
+@cache
+def alternating(wide):
+    """Signs, factors row by row in turn, and the products of both; exactly."""
+    signs = [[Fraction((-1) ** (i + j)) for j in range(wide)] for i in range(wide)]
+    scaled = [[ENDS[i % 2]] * wide for i in range(wide)]
+    return signs, scaled, product(signs, scaled), product(transpose(scaled), signs)
+
+
 @pytest.mark.parametrize("wide", [2, 70])
 def test_every_entry_has_a_factor_of_its_own(systems, wide):
     """Factors at the two ends, row by row in turn, and then a product that sees the difference: it must not cancel."""
-    ends = Fraction(1, 2), Fraction(1)
+    signs, scaled, after, before = alternating(wide)
     large = {"arb", "float64"}  # what has a way of its own with large products
     for system in systems:
         if system.of_points or (wide > 2 and system.backend.name not in large):
             continue
-        made = system.of([[Fraction(1)] * wide] * wide).scalar_mul(system.backend.hull(*ends))
-        signs = [[Fraction((-1) ** (i + j)) for j in range(wide)] for i in range(wide)]
-        scaled = [[ends[i % 2]] * wide for i in range(wide)]
+        made = system.of([[Fraction(1)] * wide] * wide).scalar_mul(system.backend.hull(*ENDS))
         check_inside(system, made, scaled, "times", wide=wide)
-        check_inside(system, system.of(signs) @ made, product(signs, scaled), "times, then @", wide=wide)
-        check_inside(system, made.transposed() @ system.of(signs), product(transpose(scaled), signs), "@", wide=wide)
+        check_inside(system, system.of(signs) @ made, after, "times, then @", wide=wide)
+        check_inside(system, made.transposed() @ system.of(signs), before, "@", wide=wide)
 
 
 def test_matrices_of_different_shapes_have_no_sum(systems):

@@ -45,11 +45,11 @@ from intervalcert.search.convolutions import (
     choose_method,
     estimate,
     search_banded,
-    search_blocks,
     search_direction,
     search_semi_torus,
     search_torus,
 )
+from intervalcert.search.layer_norms import search_norm
 
 EXACT = get_backend("exact")
 UPPER = {BandedWitness: banded_upper, SemiTorusWitness: semi_torus_upper, TorusWitness: torus_upper}
@@ -221,7 +221,7 @@ def test_maps_that_are_zero():
             for witness in all_witnesses(convolution):
                 assert upper(convolution, witness, get_backend(name)).upper() == 0
         assert search_direction(convolution).any()
-        assert len(search_blocks(convolution)) == 1
+        assert len(search_norm(convolution, "auto", "auto").blocks) == 1
 
 
 # -- tight -----------------------------------------------------------------------------------------------------------
@@ -733,7 +733,7 @@ def test_which_method_is_chosen():
 def test_groups_are_searched_one_by_one():
     kernel = RationalMatrix.from_floats(np.random.default_rng(9).standard_normal((4, 9)))
     convolution = Convolution(kernel, 2, Window((4, 4), (4, 4), (3, 3), before=(1, 1)), 2)
-    found = search_blocks(convolution)
+    found = search_norm(convolution, "auto", "auto").blocks
     bounds = [upper(block, each).upper() for block, each in zip(convolution.blocks(), found, strict=True)]
     norm = np.linalg.norm(convolution.dense().as_floats(), 2)
     assert norm * (1 - 1e-12) <= float(max(bounds)) <= norm * (1 + 1e-9)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from intervalcert import InputError, Network, certify_inputs, compute_bounds
 from intervalcert.backends.registry import backend_names, get_backend
 from intervalcert.model import evaluation as module
+from intervalcert.model.activations import activation
 from intervalcert.model.evaluation import Evaluator, Evaluators, PointEvaluator, check_evaluable
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.verify.jobs import Batch, Job
@@ -300,3 +301,21 @@ def test_a_single_layer_needs_no_activation():
     network = Network.from_arrays([np.eye(2)], [[1.0, 2.0]], between="tanh")
     for name in backend_names():
         assert_encloses(network, [[Fraction(1, 3), Fraction(2, 7)]], name)
+
+
+FLT_MAX = "340282346638528859811704183484516925440"
+
+
+@pytest.mark.parametrize("name", ["float64", "arb", "exact", "mpmath"])
+@pytest.mark.parametrize("ends", [f"0:{FLT_MAX}", f"-{FLT_MAX}:6", f"-{FLT_MAX}:{FLT_MAX}", "0:2000000000"])
+def test_ends_far_away_cost_no_precision(name, ends):
+    """Those of a Clip of old, which stand for none: but they are there, and hold for numbers beyond them."""
+    low, high = map(Fraction, ends.split(":"))
+    function, backend = activation(f"clip:{ends}"), get_backend(name)
+    for size in (1.0, 1e10, 1e39):
+        drawn = np.array([[-3.25, 5.5], [7.75, 0.1]]) * size
+        found = function.enclosure(backend.matrix(RationalMatrix.from_floats(drawn)), backend).float_bounds()
+        for place in np.ndindex(2, 2):
+            exact = max(low, min(high, Fraction(drawn[place])))
+            assert Fraction(found[0][place]) <= exact <= Fraction(found[1][place]), (size, place)
+            assert size > 1 or found[1][place] - found[0][place] < 1e-8

@@ -87,6 +87,13 @@ def test_matrices_enclose_the_values_of_all_members(name, seed, scale):
     random = Random(seed)
     points = [[Fraction(random.randint(-40, 40), 8) * Fraction(2) ** scale for _ in range(3)] for _ in range(2)]
     width = Fraction(random.choice([0, 1, 5]), 10)
+    with mpmath.workprec(BITS):  # once: numbers of such sizes take long
+        members = [
+            (i, j, FUNCTIONS[name][2](exactly(x * part)))
+            for part in dict.fromkeys((1 - width, Fraction(1), 1 + width))
+            for i, row in enumerate(points)
+            for j, x in enumerate(row)
+        ]
     for backend_name in backend_names():
         backend = get_backend(backend_name)
         data = RationalMatrix.from_fractions(points)
@@ -98,11 +105,8 @@ def test_matrices_enclose_the_values_of_all_members(name, seed, scale):
             wide = made.scalar_mul(backend.hull(1 - width, 1 + width))
             low, high = getattr(wide, name)().float_bounds()
             with mpmath.workprec(BITS):
-                for part in (1 - width, Fraction(1), 1 + width):
-                    for i, row in enumerate(points):
-                        for j, x in enumerate(row):
-                            value = FUNCTIONS[name][2](exactly(x * part))
-                            assert mpmath.mpf(float(low[i, j])) <= value <= mpmath.mpf(float(high[i, j])), backend_name
+                for i, j, value in members:
+                    assert mpmath.mpf(float(low[i, j])) <= value <= mpmath.mpf(float(high[i, j])), backend_name
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

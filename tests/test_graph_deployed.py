@@ -597,6 +597,87 @@ def test_a_mean_that_nobody_calls_one_is_one() -> None:
     assert weights.layers[0].terms[0].map.dense()[0, 0] == Fraction(float(np.float16(1 / 3)))
 
 
+@pytest.mark.parametrize("c", [4, 9, 64])
+def test_a_mean_that_became_another_map_is_one(c: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one channel over all of an image: a matrix. Of one channel among others: a convolution with zeros."""
+    form = get_format("float16")
+    row = RationalMatrix.from_fractions([[Fraction(1, c)] * c, [Fraction(0)] * c])
+    some = RationalMatrix.from_fractions([[Fraction(1, c)] * c + [Fraction(0)] * c])
+    parted = Convolution(some, 2, Window((1, c), (1, 1), (1, c)))
+    for linear in (Dense(row), parted):
+        assert module._mean_over(linear) == c
+        head = Dense(RationalMatrix.from_floats(np.eye(2)[:, ::-1][:, -linear.shape[0] :]))
+        network = Network.of_terms([(Term(INPUT, linear),), (Term(0, head),)], between=["identity"])
+        if c == 9:
+            with pytest.raises(InputError, match="a mean over 9 numbers that is part of another map"):
+                as_deployed(network, form)
+            continue
+        layer = as_deployed(network, form).layers[0]
+        assert module._gathered(layer) == c
+        assert module._roundings(layer) == linear.summands + 1
+        bias = RationalMatrix.from_floats(np.ones((linear.shape[0], 1)))
+        assert module._roundings(replace(layer, bias=bias)) == linear.summands + 2
+        # The sum of c such numbers overflows, their mean does not.
+        large = np.full((1, linear.shape[1]), 30_000.0)
+        assert not certify_inputs(network, large, 0, deployed="float16", scale=1).certified.any()
+        with monkeypatch.context() as forgetful:
+            forgetful.setattr(module, "_mean_over", lambda _: None)
+            assert certify_inputs(network, large, 0, deployed="float16", scale=1).certified.all()
+
+
+@pytest.mark.parametrize("c", [4, 9])
+def test_a_mean_that_is_subtracted_is_one(c: int) -> None:
+    """-1/9 is no weight of a program, and sums of numbers that are subtracted may overflow as well."""
+    form = get_format("float16")
+    negative = Convolution(RationalMatrix.from_fractions([[Fraction(-1, c)] * c]), 1, Window((1, c), (1, 1), (1, c)))
+    head = Dense(RationalMatrix.from_floats(np.array([[0.0], [-1.0]])))
+    network = Network.of_terms([(Term(INPUT, negative),), (Term(0, head),)], between=["identity"])
+    layer = as_deployed(network, form).layers[0]
+    [term] = layer.terms
+    assert module._gathered(layer) == c
+    assert term.map == replace(negative, is_mean=True)
+    assert term.map.dense()[0, 0] == Fraction(-1, c)
+    for size, sure in ((60_000.0, False), (100.0, True)):
+        found = certify_inputs(network, np.full((1, c), size), 0, deployed="float16", scale=1)
+        assert found.certified.tolist() == [sure]
+    mixed = replace(negative, kernel=RationalMatrix.from_fractions([[Fraction((-1) ** i, 9) for i in range(c)]]))
+    with pytest.raises(InputError, match="a mean over 9 numbers that is part of another map"):
+        as_deployed(Network.of_terms([(Term(INPUT, mixed),), (Term(0, head),)], between=["identity"]), form)
+
+
+def test_weights_that_are_no_mean() -> None:
+    for values in ([[0.5, 0.25]], [[0.75]], [[0.0]], [[1.0, 0.0]], [[-0.5, -0.25]], [[2.0]]):
+        assert module._mean_over(Dense(RationalMatrix.from_floats(np.array(values)))) is None
+
+
+@pytest.mark.parametrize("threshold", [None, "1/4"])
+def test_a_single_output_that_is_a_sum_keeps_its_terms(threshold: str | None) -> None:
+    """The program adds up what each term gives: 3001·x - 3000.9995·x, each rounded."""
+    rng = np.random.default_rng(1)
+    flips = 0
+    for _ in range(40):
+        w, x = np.float32(rng.uniform(2000, 4000)), np.float32(rng.uniform(1, 2))
+        v = np.float32(-w + np.float32(2.0**-11))
+        computed = float(np.float32(w * x) + np.float32(v * x))
+        real = (float(w) + float(v)) * float(x)
+        between = float(np.float32((computed + real) / 2))
+        if (computed > between) == (real > between):
+            continue
+        terms = [
+            tuple(
+                Term(INPUT, Dense(RationalMatrix.from_floats(np.array([[each]], dtype=np.float64)))) for each in (w, v)
+            )
+        ]
+        network = Network.of_terms(terms, between=[]).deciding(threshold or between)
+        assert len(network.layers[-1].terms) == len(network.model_layers[-1].terms) == 2
+        assert network.model_layers[-1].shape[0] == 1
+        if threshold is None:
+            found = certify_inputs(network, np.array([[x]], dtype=np.float64), "1e-9", deployed="float32")
+            assert not found.certified.any()
+            flips += 1
+    assert flips > 5 or threshold
+
+
 def overflowing(name: str, k: int) -> tuple[Network, Array]:
     """Numbers whose mean is one of the format, and whose sum is not."""
     large = float(rounded(name, float(get_format(name).largest) * 0.7))

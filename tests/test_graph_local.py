@@ -12,7 +12,7 @@ from graph_networks import KINDS, Truth, drawn, some_inputs
 
 from intervalcert import Network, certify_inputs, compute_bounds
 from intervalcert.backends.registry import get_backend, precision_ladder
-from intervalcert.errors import InconclusiveError, InputError
+from intervalcert.errors import InconclusiveError, InputError, UndecidedError
 from intervalcert.model.evaluation import PointEvaluator
 from intervalcert.model.layers import UncertainScale
 from intervalcert.model.linear_maps import Dense
@@ -26,9 +26,14 @@ from intervalcert.proof.graphs import Passage
 from intervalcert.proof.images import Compression
 from intervalcert.search import graph_guide
 from intervalcert.search import graph_local as search_module
+from intervalcert.search import images as images_search
 from intervalcert.search.float_network import FloatNetwork
+from intervalcert.search.graph_chain import search_graph_chains
+from intervalcert.search.graph_guide import TooWideError
 from intervalcert.search.graph_local import GraphLocalSearch
 from intervalcert.search.plain import PlainBackend
+from intervalcert.search.room import USUAL, Room
+from intervalcert.verify import local as verifier_module
 from intervalcert.verify.local import LocalVerifier
 
 EXACT = get_backend("exact")
@@ -82,7 +87,7 @@ def test_every_reach_holds(kind):
     for seed in range(4):
         case = Case(kind, seed, Fraction(1, 2))
         truth, (links,) = Truth(case.network), case.witness.chains
-        guide = proof_module._NearPoint(links, EXACT, case.eps, {})
+        guide = proof_module.NearPoint(links, EXACT, case.eps, {})
         Passage(case.network, EXACT).images(guide, case.inner)
         at = truth.inner(case.x)
         for _ in range(12):
@@ -244,7 +249,7 @@ def test_a_champion_that_is_never_overtaken_is_caught(monkeypatch):
     def alone(self, rows, windows, ends):
         return np.unique(proof_module.champions(np.arange(len(windows)), windows, ends[0]))
 
-    monkeypatch.setattr(proof_module._NearPoint, "contenders", alone)
+    monkeypatch.setattr(proof_module.NearPoint, "contenders", alone)
     monkeypatch.setattr(search_module._Near, "contenders", alone)
     assert caught("windows", range(8)) + caught("windows of two", range(8))
 
@@ -254,7 +259,7 @@ def test_reaches_that_are_believed_are_caught(monkeypatch):
         self._at = self._at[0], self._at[1] + 1
 
     original = search_module._Near._reach
-    monkeypatch.setattr(proof_module._NearPoint, "_learns", believed)
+    monkeypatch.setattr(proof_module.NearPoint, "_learns", believed)
     monkeypatch.setattr(search_module._Near, "_reach", lambda self, rows: original(self, rows) / 8)
     assert caught("convolutions", range(6)) + caught("residuals", range(6))
 
@@ -527,6 +532,20 @@ def test_dense_networks_give_about_the_same_ratios():
 # -- sizes -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("search", ["chain", "local"])
+def test_many_functions_of_few_numbers_are_too_wide(search):
+    """What bends adds a dimension each, however few there were: 10,000 of them are not attempted."""
+    rng = np.random.default_rng(0)
+    network = Network.from_arrays([rng.standard_normal((10_000, 2)), rng.standard_normal((3, 10_000)) / 100])
+    ends = [(np.zeros(10_000) - 1e-9, np.zeros(10_000)), (np.array([5.0, 0, 0]), np.array([5.0, 0, 0]))]
+    near = GraphLocalSearch(
+        network, FloatNetwork.of(network), Passage(network, PlainBackend()), ends, Fraction(1, 10**6)
+    )
+    searches = {"chain": lambda: search_graph_chains(network, 0), "local": lambda: near.search(0)}
+    with pytest.raises(TooWideError, match="layer 0 is too wide"):
+        searches[search]()
+
+
 def test_what_is_too_wide_is_not_attempted(monkeypatch):
     """It is said, and counted as a fault."""
     network = drawn("convolutions", 3)
@@ -551,3 +570,52 @@ def test_it_is_asked_for_as_ever():
     alone = list(certify_inputs(network, points, Fraction(1, 4)))
     assert sum(v.certified for v in found) > sum(v.certified for v in alone)
     assert any(v.locally for v in found)
+
+
+# -- room for rounding errors ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["residuals", "pairs", "convolutions", "windows"])
+def test_room_is_made_where_a_proof_fails_for_want_of_it(kind, monkeypatch):
+    """Floats that guess leave less than float64 needs; it is asked alone."""
+    network = drawn(kind, 3)
+    proved = largest_certified(network, some_inputs(3, 2, 4))
+
+    def certified():
+        local = LocalVerifier(network, norms, precision_ladder("float64")[:1])
+        return [local.certify(column(x), eps, 3).certified for x, eps, _ in proved]
+
+    norms = [layer.upper for layer in compute_bounds(network, "float64").layers]
+    assert proved
+    assert all(certified())
+    monkeypatch.setattr(images_search, "_SLACK", 2.0**-80)
+    monkeypatch.setattr(images_search, "_ROUNDING", 2.0**-80)
+    assert all(certified())
+    monkeypatch.setattr(verifier_module, "room_near_point", lambda *_: None)
+    assert not all(certified())
+
+
+def test_a_proof_that_takes_much_is_asked_of_the_first_number_system_alone(monkeypatch):
+    network = drawn("residuals", 3)
+    (x, eps, _), *_ = largest_certified(network, some_inputs(3, 2, 4))
+    local = verifier(network)
+    asked = []
+
+    def refuses(self, *_):
+        asked.append(self._backend.name)
+        raise UndecidedError("not here")
+
+    monkeypatch.setattr(GraphLocalChecker, "check", refuses)
+    monkeypatch.setattr(verifier_module, "_MOST_WORK", 0.0)
+    assert not local.certify(column(x), eps).certified
+    assert set(asked) == {"float64"}
+    monkeypatch.setattr(verifier_module, "_MOST_WORK", 1e9)
+    assert not local.certify(column(x), eps).certified
+    assert {"float64", "arb", "exact"} <= set(asked)
+
+
+def test_room_is_never_less_than_before():
+    room = Room((4.0,), 2.0**-20)
+    assert room.extended([3.0, 0.1, 10.0], 0.0) == Room((24.0, 1.0, 20.0), 2.0**-20)
+    assert room.extended([0.0], 1.0).reach == 2.0
+    assert USUAL.of(7) == 1.0

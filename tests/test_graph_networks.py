@@ -8,19 +8,20 @@ from random import Random
 
 import numpy as np
 import pytest
-from graphs import column, concatenated, convolution, exact_inner, graph, rationals, rows_of, same_size
+from graphs import column, concatenated, convolution, exact_inner, graph, rationals, rows_of, same_size, times
 from hypothesis import given, settings
 from strategies import seeds
 
 from intervalcert import audit, compute_bounds, evaluate, load_bounds, load_model, save_bounds, save_model
-from intervalcert.backends.registry import backend_names
+from intervalcert.backends.registry import backend_names, precision_ladder
 from intervalcert.bounds import margin_bounds
+from intervalcert.bounds.norm_bounds import Plan, layer_bound
 from intervalcert.errors import InputError
 from intervalcert.io.models import npz_model
 from intervalcert.model import layers as layers_module
 from intervalcert.model.activations import MaxPool, activation
 from intervalcert.model.layers import INPUT, Layer, Term
-from intervalcert.model.linear_maps import Convolution, Dense, IndexMap, identity
+from intervalcert.model.linear_maps import ChannelWise, Convolution, Dense, IndexMap, identity
 from intervalcert.model.merging import merged
 from intervalcert.model.network import Network
 from intervalcert.model.windows import Window
@@ -479,3 +480,23 @@ def test_an_audit_catches_a_norm_that_is_too_small(tmp_path):
 def test_helpers_know_their_arithmetic():
     assert rows_of(RationalMatrix.from_integers([[1, 2]], 2)) == [[Fraction(1, 2), Fraction(1)]]
     assert column(Random(0), 2) is None or column(Random(0), 2).shape == (2, 1)
+
+
+@pytest.mark.parametrize("name", sorted(set(backend_names()) - {"auto"}))
+def test_control_a_mean_that_does_not_count_its_padding_is_no_convolution(name):
+    """Its norm is larger: what is proved of the convolution by the same window is below the truth, and caught."""
+    window = Window.padded((3, 3), (3, 3), pads=(1, 1, 1, 1))
+    matrix = [[Fraction(0)] * 9 for _ in range(9)]
+    for place, places in enumerate(window.table.T):
+        seen = [int(p) for p in places if p >= 0]
+        for p in seen:
+            matrix[place][p] = Fraction(1, len(seen))
+    mean = ChannelWise(RationalMatrix.from_fractions(matrix), (1, 3, 3), (1, 3, 3))
+    taps = Convolution(RationalMatrix.from_fractions([[Fraction(1, 9)] * 9]), 1, window)
+    norms = [layer_bound(linear, precision_ladder(name), Plan("auto")) for linear in (mean, taps)]
+    ones = [Fraction(1)] * 9  # means of ones are ones
+    assert times(matrix, ones) == ones
+    truth = np.linalg.norm(np.array(matrix, dtype=float), 2)
+    assert truth > 1.05
+    assert 1.05 < norms[0].lower <= norms[0].upper < truth * (1 + 1e-9)
+    assert norms[1].upper < 1 < norms[0].lower, "taken for taps, it is caught"

@@ -85,6 +85,10 @@ ONE_LAYER = {
     "module within Keras": ({**layer("ReLU"), "module": "keras.src.ops.nn"}, "of 'keras.src.ops.nn' is not read"),
     "no module": ({**layer("Dense", units=2), "module": None}, "of None is not read"),
     "registered": ({**layer("Dense", units=2), "registered_name": "mine>Dense"}, "is not read"),
+    "a sort of one's own": (
+        {**layer("MinMax"), "module": "mine", "registered_name": "mine>MinMax"},
+        r"\(MinMax\) of 'mine' is not read.*export the model to ONNX",
+    ),
     "nested": ({**layer("Sequential", layers=[]), "module": "keras"}, "is a model within the model"),
     "another input": (source((2,), name="mine"), r"\(InputLayer\) is at place 1"),
     "a class that is no text": ({**layer("Dense", units=2), "class_name": ["Dense"]}, "both must be texts"),

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tests.onnx_models import array, exact, layers, model, node, read, refused, turned, whole, zeros
+from tests.onnx_models import agree, array, exact, layers, model, node, read, refused, turned, whole, zeros
 
 W, V, SQUARE = array(3, 4), array(4, 2), array(3, 3)  # inputs x outputs
 B4 = array(4)
@@ -211,9 +211,14 @@ def test_a_channel_gets_its_own_number():
     assert layers(nodes, {"c": values, "W": weights}, shape=("N", 2, 1, 2)) == [(expected, zeros(3), None)]
 
 
-@pytest.mark.parametrize("form", [(2, 3), (3, 1), (3, 3), (1, 1, 3), (1, 1, 1), (4,), (2,), (0,)])
+ENLARGING = [(2, 3), (3, 1), (3, 3), (2, 1, 3), (2, 1, 1), (4,), (2,), (0,)]
+
+
 @pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div"])
-@pytest.mark.parametrize("shape", [("N", 3), (1, 3)])
+@pytest.mark.parametrize(
+    ("shape", "form"),
+    [((1, 3), form) for form in ENLARGING] + [(("N", 3), form) for form in [*ENLARGING, (1, 1, 3), (1, 1, 1)]],
+)
 def test_what_flows_is_never_enlarged(op, form, shape):
     refused(
         rf"node 0 \({op}\): an array of shape", [node(op, "x c", "y")], {"c": np.ones(form, np.float32)}, shape=shape
@@ -388,7 +393,9 @@ def test_activations_have_the_numbers_of_the_file(opset, made, name):
         (13, node("Clip", "x three", "y"), "single constants"),
         (13, node("Clip", "x size", "y"), "single constants"),
         (13, node("Clip", "a x", "y"), "single constants"),
-        (10, node("Clip", "x", "y", max=float("inf")), "attribute 'max' is inf"),
+        (10, node("Clip", "x", "y", max=-float("inf")), "attribute 'max' is -inf"),
+        (10, node("Clip", "x", "y", max=float("nan")), "attribute 'max' is nan"),
+        (10, node("Clip", "x", "y", max=1), "attribute 'max' is of another type"),
         (16, node("LeakyRelu", "x", "y", alpha=1), "attribute 'alpha' is of another type"),
         (16, node("LeakyRelu", "x", "y", slope=0.1), "attribute 'slope' is not understood"),
         (16, node("Elu", "x", "y", alpha=-1.0), "alpha must not be negative"),
@@ -402,9 +409,29 @@ def test_other_activations_are_refused(opset, made, said):
     refused(rf"node 0 \({made.op_type}\): .*{said}", [made], ENDS | {"three": [1, 2, 3], "size": whole(1)}, opset=opset)
 
 
-@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_the_ends_of_a_clip_are_finite(value):
     refused("every number must be finite", [node("Clip", "x c", "y")], {"c": value})
+    refused("every number must be finite", [node("Clip", "x _ c", "y")], {"c": -value})
+
+
+@pytest.mark.parametrize(
+    ("inputs", "attributes", "expected"),
+    [
+        ("x zero up", {"min": 0.0, "max": np.inf}, "relu"),
+        ("x down one", {"min": -np.inf, "max": 1.0}, "clip:-inf:1"),
+        ("x down up", {"min": -np.inf, "max": np.inf}, None),
+        ("x down", {"min": -np.inf, "max": np.inf}, None),
+    ],
+)
+def test_infinite_ends_are_none(inputs, attributes, expected):
+    """As attributes and as initialisers, of either rank that they may have."""
+    numbers = {"zero": 0.0, "one": 1.0, "up": np.inf, "down": -np.inf}
+    wide = {name: np.array([value], np.float32) for name, value in numbers.items()}
+    tail = [node("Identity", "z", "y")]
+    for constants in (numbers, wide):
+        assert layers([node("Clip", inputs, "z"), *tail], constants, opset=13)[0][2] == expected
+    assert layers([node("Clip", "x", "z", **attributes), *tail], opset=10)[0][2] == expected
 
 
 def test_ends_that_are_computed_are_exact_or_refused():
@@ -415,3 +442,36 @@ def test_ends_that_are_computed_are_exact_or_refused():
     refused(
         r"\(Clip\): an end is a number of more digits than floats", [*squares, node("Clip", "x c6", "y")], {"c0": 1e30}
     )
+
+
+# -- constants with more sides -----------------------------------------------------------------------------------------
+
+WIDE = {
+    "a sum": ((1, 3), [node("Add", "x c", "y")], {"c": array(1, 1, 3)}),
+    "a product": ((1, 2, 3), [node("Mul", "c x", "y")], {"c": array(1, 1, 1, 2, 1)}),
+    "a number": ((1, 3), [node("Sub", "x c", "y")], {"c": array(1, 1, 1)}),
+    "a matrix": (("N", 1, 3), [node("MatMul", "x c", "y")], {"c": array(1, 3, 4)}),
+    "a matrix on the left": (("N", 3, 1), [node("MatMul", "c x", "y")], {"c": array(1, 4, 3)}),
+    "a matrix of many sides": (("N", 1, 1, 3), [node("MatMul", "x c", "y")], {"c": array(1, 1, 3, 2)}),
+}
+
+
+@pytest.mark.parametrize("case", WIDE)
+def test_constants_with_leading_sides_of_one(case):
+    shape, nodes, constants = WIDE[case]
+    nodes = [*nodes[:-1], node(nodes[-1].op_type, " ".join(nodes[-1].input), "z"), node("Flatten", "z", "y")]
+    made = model(nodes, constants, shape=shape)
+    assert agree(read(made), made, array(2, *shape[1:], seed=5))
+
+
+@pytest.mark.parametrize(
+    ("shape", "op", "constant", "said"),
+    [
+        (("N", 3), "Add", (1, 1, 3), "adds dimensions"),
+        ((1, 3), "Add", (2, 1, 3), "adds dimensions"),
+        (("N", 3), "MatMul", (1, 3, 4), "a matrix is expected"),
+        (("N", 1, 3), "MatMul", (2, 3, 4), "a matrix is expected"),
+    ],
+)
+def test_other_constants_with_more_sides_are_refused(shape, op, constant, said):
+    refused(rf"node 0 \({op}\): .*{said}", [node(op, "x c", "y")], {"c": array(*constant)}, shape=shape)

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intervalcert.model.activations import activation
+from intervalcert.model.layers import Layer
 from intervalcert.numbers.matrices import RationalMatrix
 from tests.onnx_models import UNITS, agree, fractions, logits, model, node, read, rounding, run, whole
 
@@ -314,7 +315,7 @@ def test_the_comparison_notices_any_other_number():
         values = fractions(getattr(layer, part))
         values[row][column] += Fraction(1, 1000)
         numbers = {"weights": layer.weights, "bias": layer.bias, part: RationalMatrix.from_fractions(values)}
-        changed = layer.with_weights(**numbers)
+        changed = Layer.dense(index - 1, numbers["weights"], numbers["bias"], layer.activation)
         wrong = replace(network, layers=(*network.layers[:index], changed, *network.layers[index + 1 :]))
         assert not agree(wrong, made, INPUTS, computed=found)
 

@@ -309,3 +309,64 @@ def test_a_maximum_of_two_other_values_is_refused():
     refused(r"\(Max\): of two values that depend on the input it is read only if they are parts of one.*MinMax", nodes)
     nodes[2] = node("Min", "r t x", "y")
     refused(r"\(Min\): 2 inputs are expected", nodes)
+
+
+# -- parts beyond the ends ---------------------------------------------------------------------------------------------
+
+ENDS = (-(2**63), -1000, -100, *range(-7, 8), 100, 1000, 2**31 - 1)
+
+
+def test_slices_from_and_to_anywhere():
+    """Backwards, a start before the first entry is the first entry, which it is not in Python."""
+    agreed = 0
+    for seed in range(300):
+        random = Random(seed)
+        axis, step = random.choice([1, 2, -1]), random.choice([-3, -2, -1, 1, 2])
+        start, end = random.choice(ENDS), random.choice(ENDS if step > 0 else ENDS[:-1])
+        numbers = {"s": whole(start), "e": whole(end), "a": whole(axis), "k": whole(step)}
+        made = model([node("Slice", "x s e a k", "z"), node("Flatten", "z", "y")], numbers, shape=("N", 2, 5))
+        inputs = quarters(random, 2, 2, 5)
+        taken = compared(made, inputs, "nothing is left")
+        assert taken or not run(made, inputs).size, numbers
+        agreed += taken
+    assert agreed > 100
+
+
+@pytest.mark.parametrize(
+    ("start", "places"), [(-100, [0]), (-6, [0]), (-5, [0]), (-1, [4, 3, 2, 1, 0]), (7, [4, 3, 2, 1, 0])]
+)
+def test_a_slice_backwards_begins_at_the_first_entry_at_least(start, places):
+    numbers = {"s": whole(start), "e": whole(-1000), "a": whole(2), "k": whole(-1)}
+    network = read(model([node("Slice", "x s e a k", "z"), node("Flatten", "z", "y")], numbers, shape=("N", 2, 5)))
+    x = quarters(Random(5), 1, 2, 5)
+    assert computed(network, x).tolist() == x[:, :, places].reshape(1, -1).tolist()
+
+
+def test_parts_of_constants_begin_there_too():
+    numbers = {"C": quarters(Random(6), 5, 3), "s": whole(-100), "e": whole(-1000), "a": whole(0), "k": whole(-1)}
+    made = model([node("Slice", "C s e a k", "d"), node("Gemm", "x d", "y", transB=1)], numbers)
+    x = quarters(Random(7), 2, 3)
+    assert compared(made, x)
+    assert computed(read(made), x).shape == (2, 1)
+
+
+@pytest.mark.parametrize("pool", ["GlobalMaxPool", "ReduceMean", "Relu"])
+def test_slices_of_nothing_are_refused(pool):
+    """Whatever comes after them."""
+    numbers = {"s": whole(3), "e": whole(3), "a": whole(2), "k": whole(-1)}
+    nodes = [node("Slice", "x s e a k", "z"), node(pool, "z", "y", **({"axes": [2]} if pool == "ReduceMean" else {}))]
+    refused(r"node 0 \(Slice\): nothing is left of axis 2 of \[batch, 2, 5, 4\]", nodes, numbers, shape=("N", 2, 5, 4))
+
+
+def test_pads_of_either_sign():
+    """As onnxruntime pads and cuts; refused, where nothing is left of an axis before something is added."""
+    agreed = 0
+    for seed in range(300):
+        random = Random(seed)
+        pads = [0, 0, *(random.randint(-4, 3) for _ in range(2)), 0, 0, *(random.randint(-4, 3) for _ in range(2))]
+        made = model([node("Pad", "x p", "z"), node("Flatten", "z", "y")], {"p": whole(*pads)}, shape=("N", 2, 3, 4))
+        is_left = all(side + min(pads[i], 0) + min(pads[i + 4], 0) > 0 for i, side in ((2, 3), (3, 4)))
+        taken = compared(made, quarters(random, 2, 2, 3, 4), "pads of")
+        assert taken == is_left, pads
+        agreed += taken
+    assert agreed > 100

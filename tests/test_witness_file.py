@@ -27,9 +27,12 @@ from intervalcert.errors import InconclusiveError, UnboundedError, UndecidedErro
 from intervalcert.io.array_archive import write_arrays
 from intervalcert.io.bounds_file import witnesses_of
 from intervalcert.io.witness_file import load_witnesses, packed_witnesses
-from intervalcert.model.linear_maps import Dense
+from intervalcert.model.linear_maps import Convolution, Dense
+from intervalcert.model.windows import Window
 from intervalcert.numbers.matrices import RationalMatrix, exact_integers
 from intervalcert.numbers.rounding import sqrt_upper
+from intervalcert.proof.banded import BandedWitness
+from intervalcert.proof.blocks import BlockFactor, BlockRow
 from intervalcert.proof.chain import check_chain
 from intervalcert.proof.cholesky import Factor
 from intervalcert.proof.data import size_of
@@ -434,6 +437,56 @@ def test_numbers_of_other_types_are_what_they_are():
 def test_exact_integers_are_of_float64_alone(kind):
     with pytest.raises(UndecidedError):
         exact_integers(np.ones(2, dtype=kind))
+
+
+def test_nobody_writes_to_a_witness():
+    """Nor does who made it, while it is checked; a copy of a copy is none."""
+    own = np.eye(2)
+    for array in (own, own[:], own.T):
+        made = Factor(1.0, array)
+        own[0, 0] = 7.0
+        assert made.triangle[0, 0] != 7.0
+        assert not made.triangle.flags.writeable
+        assert replace(made, shift=2.0).triangle is made.triangle
+        own[0, 0] = 1.0
+
+
+def test_a_band_that_changes_while_it_is_checked_proves_nothing_false():
+    """Rows that are made as they are asked for, by somebody who writes to those that were seen."""
+    convolution = Convolution(RationalMatrix.from_floats(np.array([[1.0, 1.0]])), 1, Window((1, 8), (1, 8), (1, 2)))
+    c = 2.0 + 2**-6
+
+    class Rows:
+        def __iter__(self):
+            before = None
+            for r in range(8):
+                row = np.array([[np.sqrt(c - 2)]]) if r == 0 else np.array([[np.sqrt(c - (2 if r < 7 else 1)), 0.0]])
+                if before is not None:
+                    before[...] = 0
+                    before[0, -1] = -1 / row[0, 0]
+                before = row
+                yield BlockRow(row)
+
+    witness = NormWitness(np.ones(8), blocks=(BandedWitness(1, True, BlockFactor(c, Rows(), 0)),))
+    for name in ("exact", "float64", "arb"):
+        claim = check_norm(convolution, witness, get_backend(name))
+        assert claim.upper.upper() >= Fraction(np.linalg.norm(np.eye(8) + np.eye(8, k=1), 2)) * (1 - Fraction(1, 2**40))
+
+
+@pytest.mark.parametrize("shift", [2**70 - 2**16, Fraction(2**70 - 2**16), Fraction(2**71, 3)])
+def test_numbers_that_are_no_floats_mean_the_same_to_all(shift):
+    """c, and what stands on the diagonal."""
+    one = Dense(RationalMatrix.from_floats(np.array([[2.0**35]])))
+    for name in ("exact", "arb", "float64"):
+        claim = check_norm(one, NormWitness(np.ones(1), Factor(shift, np.zeros((1, 1)), 0)), get_backend(name))
+        assert claim.upper.upper() >= 2**35
+
+
+@pytest.mark.parametrize("exponent", [1.0, float("nan"), Fraction(1, 2), None, "0"])
+def test_a_scale_is_a_whole_number(exponent):
+    witness = NormWitness(np.ones(1), Factor(4.0, np.zeros((1, 1)), exponent))
+    with pytest.raises(UndecidedError):
+        check_norm(Dense(RationalMatrix.from_floats(np.array([[2.0]]))), witness, get_backend("exact"))
 
 
 def test_a_witness_holds_float64():

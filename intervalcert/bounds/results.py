@@ -76,7 +76,7 @@ class Bounds:
         outputs = f"{self.classes} classes"
         if self.single is not None and self.single.threshold is None:
             outputs = "regression"
-        what = f"{len(self.layers)} layers, {outputs}"
+        what = f"{len(self.activations)} layers, {outputs}"
         return f"<Bounds of {names}: {what}, eps in the {self.eps_space} space>"
 
     @property

@@ -48,7 +48,7 @@ def _bounds(arguments: argparse.Namespace) -> int:
         for file in (arguments.output, witness_path(arguments.output)):
             check_output(file, arguments.model, arguments.biases)
     network = _load(arguments)
-    with layer_progress("bounds", len(network.layers)) as on_step:
+    with layer_progress("bounds", network) as on_step:
         found = compute_bounds(
             network,
             arguments.backend,
@@ -282,7 +282,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
         file = arguments.output
         single = network.single
         write = enclosure_text(print, single) if file is None else stack.enter_context(enclosure_sink(file, single))
-        on_rows = stack.enter_context(row_progress("evaluate", source.size))
+        on_rows = stack.enter_context(row_progress("evaluate", source.size, prints=file is None))
         for found, work in evaluate_table(network, source.chunks, units.scale, arguments.backend):
             write(found)
             on_rows(len(found.lower[-1]), work)
@@ -335,7 +335,8 @@ def _run(
             yield rows
 
     watching = replace(source, chunks=watched())
-    with _labels(arguments, certifier.classes) as labels, row_progress(what, source.size) as on_rows:
+    prints = write is not None and arguments.output is None
+    with _labels(arguments, certifier.classes) as labels, row_progress(what, source.size, prints=prints) as on_rows:
         summary = certify_source(certifier, watching, epsilons, labels=labels, write=write, on_rows=on_rows)
     _print_headers(arguments.outputs, headers)
     if all(probable):
@@ -402,7 +403,7 @@ def _audit(arguments: argparse.Namespace) -> int:
         if seconds > _LONG_AUDIT:
             print_message(f"checking {arguments.bounds} with exact rationals takes about {seconds_text(seconds)}")
 
-    with layer_progress("audit", len(network.layers)) as on_step:
+    with layer_progress("audit", network) as on_step:
         report = audit(bounds, network, on_step, budget=arguments.budget, on_estimate=on_estimate)
     print_data(audit_table(report, bounds.eps_space))
     if not report.confirmed:

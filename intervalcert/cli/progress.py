@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from intervalcert.io.cleanup import cleared_away
+
+if TYPE_CHECKING:
+    from intervalcert.model.network import Network
 
 __all__ = ["is_watched", "layer_progress", "print_message", "row_progress"]
 
@@ -22,9 +26,12 @@ def is_watched() -> bool:
 
 
 @contextlib.contextmanager
-def row_progress(what: str, size: int | None) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr with rate and remaining time; nothing at all if stderr is not a terminal."""
-    if not is_watched():
+def row_progress(what: str, size: int | None, *, prints: bool = False) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr with rate and remaining time; nothing at all if stderr is not a terminal.
+
+    prints: data are printed meanwhile. Where they go to the same terminal, they are progress enough.
+    """
+    if not is_watched() or (prints and sys.stdout.isatty()):
         yield lambda *_: None
         return
     from time import monotonic
@@ -49,22 +56,29 @@ def row_progress(what: str, size: int | None) -> Iterator[Callable[[int, int], N
 
 
 @contextlib.contextmanager
-def layer_progress(what: str, layers: int) -> Iterator[Callable[[int], None]]:
-    """A bar that counts layers and names the step within the layer."""
+def layer_progress(what: str, network: Network) -> Iterator[Callable[[int], None]]:
+    """A bar with the remaining time of all norms of a network, by what each is estimated to take; then the margins."""
     if not is_watched():
         yield lambda _: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[at]}"), TimeElapsedColumn())
+    from intervalcert.search.layer_norms import norm_cost
+
+    costs = [norm_cost(branch.map) for branch in network.branches]
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[at]}"), TimeRemainingColumn())
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
     with cleared_away(progress.stop), progress:
-        task = progress.add_task(what, total=layers, at=f"layer 0 of {layers}")
-        steps: dict[int, int] = {}
+        task = progress.add_task(what, total=sum(seconds for seconds, _ in costs), at=f"map 1 of {len(costs)}")
+        steps = [0] * len(costs)
 
-        def on_step(layer: int) -> None:
-            steps[layer] = steps.get(layer, 0) + 1
-            progress.update(task, completed=layer, at=f"layer {layer} of {layers}, step {steps[layer]}")
+        def on_step(index: int) -> None:
+            steps[index] += 1
+            seconds, expected = costs[index]
+            part = min(1.0, steps[index] / max(expected, 1))
+            done = sum(each for each, _ in costs[:index]) + part * seconds
+            at = f"map {index + 1} of {len(costs)}, step {steps[index]}"
+            progress.update(task, completed=done, at="margins" if (index, part) == (len(costs) - 1, 1.0) else at)
 
         yield on_step

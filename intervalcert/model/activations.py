@@ -29,7 +29,7 @@ from intervalcert.model.windows import Window
 from intervalcert.numbers.float_formats import FloatFormat
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.parsing import parse_rational
-from intervalcert.numbers.rounding import sqrt_upper
+from intervalcert.numbers.rounding import float_enclosure, sqrt_upper
 from intervalcert.numbers.upward import enlarged, float_up
 
 __all__ = [
@@ -179,6 +179,9 @@ class Componentwise(Activation):
 
 _Hinges = tuple[tuple[Fraction, Fraction], ...]
 
+_FAR = 2**30
+"""Kinks so far away are seldom meant: ends of a Clip that stand for none."""
+
 
 @dataclass(frozen=True, repr=False)
 class PiecewiseLinear(Componentwise):
@@ -200,18 +203,35 @@ class PiecewiseLinear(Componentwise):
         return self
 
     def enclosure(self, x: Matrix[Any], backend: Backend[Any]) -> Matrix[Any]:
+        slope, offset, hinges = self._around(x)
         parts: list[Matrix[Any]] = []
-        if self.slope:
-            parts.append(_multiple(x, self.slope, backend))
-        for weight, kink in self.hinges:
+        if slope:
+            parts.append(_multiple(x, slope, backend))
+        for weight, kink in hinges:
             moved = x if not kink else x - _filled(x, kink, backend)
             parts.append(_multiple(moved.positive_part(), weight, backend))
-        if self.offset or not parts:
-            parts.append(_filled(x, self.offset, backend))
+        if offset or not parts:
+            parts.append(_filled(x, offset, backend))
         total = parts[0]
         for part in parts[1:]:
             total = total + part
         return total
+
+    def _around(self, x: Matrix[Any]) -> tuple[Fraction, Fraction, _Hinges]:
+        """Slope, offset and hinges of the same function, for all M in x: without kinks that none of them reaches.
+
+        Only kinks far away are looked at: x - kink would be as inexact as they are large, where x itself is not.
+        """
+        slope, offset, near = self.slope, self.offset, []
+        for weight, kink in self.hinges:
+            low, high = x.float_bounds() if abs(kink) >= _FAR else (np.array(-np.inf), np.array(np.inf))
+            if high.max() <= float_enclosure(kink, kink)[0]:  # all of them are below it: the hinge is 0
+                continue
+            if low.min() >= float_enclosure(kink, kink)[1]:  # all are above it: the hinge is a line
+                slope, offset = slope + weight, offset - weight * kink
+            else:
+                near.append((weight, kink))
+        return slope, offset, tuple(near)
 
     def float_values(self, x: Floats) -> Floats:
         total = np.full(x.shape, float(self.offset))

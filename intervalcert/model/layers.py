@@ -116,10 +116,6 @@ class Layer:
             raise ValueError(f"{self!r} is not dense")
         return first.matrix
 
-    def with_weights(self, weights: RationalMatrix, bias: RationalMatrix | None) -> Layer:
-        """A dense layer with another matrix, and another bias."""
-        return replace(self, terms=(Term(self.terms[0].source, Dense(weights)),), bias=bias)
-
     @cached_property
     def branches(self) -> tuple[Term, ...]:
         """The terms over the reals: what several of them make of one source is one map, where such maps are added up.

@@ -29,7 +29,7 @@ from intervalcert.model.arrays import exact_bias, exact_matrix
 from intervalcert.model.layers import INPUT, Layer, Term, UncertainScale
 from intervalcert.model.linear_maps import Dense, LinearMap, identity, shape_text
 from intervalcert.model.normalisation import Normalisation
-from intervalcert.model.single import Single, _beside, _without_first, read_single
+from intervalcert.model.single import Single, _beside, _without_constant, read_single
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.parsing import as_fraction, as_row, is_listed
 
@@ -165,10 +165,9 @@ class Network:
     def _is_single(self, single: Single) -> bool:
         last = self.layers[-1]
         constant = Fraction(0) if last.bias is None else last.bias[0, 0]
-        if self.outputs != 2 or not last.is_dense or constant != single.constant:
+        if self.outputs != 2 or constant != single.constant:
             return False
-        floats = last.weights.as_floats()
-        return not (last.weights.numerators if floats is None else floats)[0].any()
+        return all(isinstance(term.map, Dense) and _begins_with_zeros(term.map.matrix) for term in last.terms)
 
     def __repr__(self) -> str:
         widths = [shape_text(layer.out_shape) for layer in self.model_layers]
@@ -221,8 +220,7 @@ class Network:
         if self.single is None:
             return self.layers
         *before, last = self.layers
-        bias = None if last.bias is None else _without_first(last.bias)
-        return (*before, last.with_weights(_without_first(last.weights), bias))
+        return (*before, _without_constant(last))
 
     def of_branches(self, make: Callable[[LinearMap], T]) -> list[T]:
         """What is made of the map of each branch; of one that several of them share it is made once."""
@@ -412,6 +410,12 @@ class Network:
         )
         made = made.deciding(threshold, regression=regression)
         return made.after(mean, std).measured_in(check_eps_space(eps_space))
+
+
+def _begins_with_zeros(matrix: RationalMatrix) -> bool:
+    """Whether the first row is zero."""
+    floats = matrix.as_floats()
+    return not (matrix.numerators if floats is None else floats)[0].any()
 
 
 def _after_scaling(layers: Sequence[Layer], normalisation: Normalisation) -> Iterator[Layer]:

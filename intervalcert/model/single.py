@@ -11,12 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from intervalcert.errors import InputError, error_context
-from intervalcert.model.layers import Layer
+from intervalcert.model.layers import Layer, Term
+from intervalcert.model.linear_maps import Dense
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.parsing import parse_rational
 from intervalcert.numbers.text import format_exact, shortest_exact
 
 __all__ = ["Single", "read_single"]
+
+Arrange = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
 
 MAX_THRESHOLD_BITS = 4_000
@@ -75,18 +78,24 @@ def _beside(constant: Fraction, layer: Layer) -> Layer:
     if bias is not None or constant:
         own = Fraction(0) if bias is None else bias[0, 0]
         bias = RationalMatrix.from_fractions([[constant], [own]])
-    branches = layer.branches
-    if len(branches) > 1:
+    if len(layer.branches) > 1:
         raise InputError("a single output that is a sum of several branches is not read: put a layer of 1 after it")
-    weights = _arranged(branches[0].map.dense(), lambda x: np.vstack([np.zeros_like(x), x]))
-    return replace(layer, terms=branches).with_weights(weights, bias)
+    return _with_rows(layer, lambda x: np.vstack([np.zeros_like(x), x]), bias)
 
 
-def _without_first(rows: RationalMatrix) -> RationalMatrix:
-    return _arranged(rows, lambda x: x[1:])
+def _without_constant(layer: Layer) -> Layer:
+    """The layer that `_beside` has put a constant before."""
+    bias = None if layer.bias is None else _arranged(layer.bias, lambda x: x[1:])
+    return _with_rows(layer, lambda x: x[1:], bias)
 
 
-def _arranged(matrix: RationalMatrix, arrange: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> RationalMatrix:
+def _with_rows(layer: Layer, arrange: Arrange, bias: RationalMatrix | None) -> Layer:
+    """Each of its terms as a matrix with rows arranged anew. Terms stay apart: a program adds up what each gives."""
+    terms = (Term(term.source, Dense(_arranged(term.map.dense(), arrange))) for term in layer.terms)
+    return replace(layer, terms=tuple(terms), bias=bias)
+
+
+def _arranged(matrix: RationalMatrix, arrange: Arrange) -> RationalMatrix:
     """With its rows arranged anew. Floats stay floats: as integers they would take many times the memory."""
     floats = matrix.as_floats()
     if floats is not None:

@@ -139,6 +139,8 @@ def _check_ellipsoids(network: Network, witness: Sequence[ChainLink], backend: B
     sigmas: list[Any] = []
     before: Matrix[Any] | None = None
     for layer, link in zip(network.layers[:-1], witness, strict=True):
+        if not type(link.exponent) is type(link.factor.exponent) is int:
+            raise UndecidedError("a chain on no scale")
         apart = abs(link.exponent - 2 * layer.weights.near_floats().exponent)
         if apart > _MOST_APART or abs(link.factor.exponent) > MOST_APART:
             raise UndecidedError("a chain on a scale far from that of the layer")
@@ -150,7 +152,11 @@ def _check_ellipsoids(network: Network, witness: Sequence[ChainLink], backend: B
             if not _is_sector_of(layer, link.step.sector):
                 raise UndecidedError("a sector does not hold the slopes of the activation")
             check_step(link.step, above, backend)
-        elif not (math.isfinite(link.size) and sigma.less(backend.scalar(Fraction(link.size))).certainly()):
+        elif not (
+            type(link.size) is float
+            and math.isfinite(link.size)
+            and sigma.less(backend.scalar(Fraction(link.size))).certainly()
+        ):
             raise UndecidedError("a chain's number is not proved to be large enough")
         gain *= dyadic_value(1, link.exponent)
         sigmas.append(sigma * backend.scalar(gain))

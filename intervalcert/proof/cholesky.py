@@ -46,7 +46,8 @@ def eigenvalue_upper(symmetric: Matrix[S], factor: Factor, backend: Backend[S]) 
     """
     triangle = factor.triangle
     is_matrix = triangle.shape == symmetric.shape and triangle.dtype == np.float64
-    if not (is_matrix and np.isfinite(triangle).all() and math.isfinite(factor.shift)):
+    is_number = type(factor.shift) is float and math.isfinite(factor.shift) and type(factor.exponent) is int
+    if not (is_matrix and is_number and np.isfinite(triangle).all()):
         raise UndecidedError("a factor of another shape, or no matrix of numbers")
     multiple = RationalMatrix.from_floats(np.diag(np.full(len(triangle), factor.shift)), 2 * factor.exponent)
     square = backend.matrix(RationalMatrix.from_floats(triangle, factor.exponent)).gram()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,19 +16,20 @@ __all__ = ["Witness", "arrays_of", "is_plain", "size_of"]
 class Witness:
     """The base of frozen dataclasses of numbers, arrays and other witnesses.
 
-    Invariants: arrays are of float64 or of indices, and nobody writes to them; numbers are Python's.
+    Invariants: arrays are of float64 or of indices, and nobody writes to them: what a check has seen stays so. Numbers
+    are Python's; where a float is meant, they are floats, and mean the same to all who read them.
     """
 
     def __post_init__(self) -> None:
         for each in fields(self):  # type: ignore[arg-type]
             value = getattr(self, each.name)
+            if isinstance(value, np.generic):
+                value = value.item()
+                object.__setattr__(self, each.name, value)
             if isinstance(value, np.ndarray):
-                kind = np.intp if value.dtype == np.intp else np.float64  # indices, or numbers
-                seen = np.asarray(value, dtype=kind).view()  # the caller may go on with its own
-                seen.setflags(write=False)
-                object.__setattr__(self, each.name, seen)
-            elif isinstance(value, np.generic):
-                object.__setattr__(self, each.name, value.item())
+                object.__setattr__(self, each.name, _kept(value))
+            elif each.type == "float" and isinstance(value, int | Fraction):
+                object.__setattr__(self, each.name, float(value))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Arrays that arrive from another process could be written to."""
@@ -36,6 +38,16 @@ class Witness:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {size_of(self)} bytes>"
+
+
+def _kept(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A copy that nobody else has, unless it is one already."""
+    kind = np.intp if array.dtype == np.intp else np.float64  # indices, or numbers
+    if array.base is None and not array.flags.writeable and array.dtype == kind:
+        return array
+    kept = np.array(array, dtype=kind)
+    kept.setflags(write=False)
+    return kept
 
 
 def arrays_of(witness: Any) -> Iterator[npt.NDArray[Any]]:

@@ -107,13 +107,18 @@ class WitnessGuide(Guide):
         self._bending = found.bending
         return found
 
+    def bending(self) -> Bending:
+        """What is said of those of the last functions that bend."""
+        step, self._bending = self._bending, None
+        if step is None:
+            raise UndecidedError("nothing is said of what bends")
+        return step
+
     def enters(self, layer: int, rows: int, width: int) -> None:
         pass
 
     def bent(self, rows: Matrix[Any], spread: Floats, among: Matrix[Any]) -> tuple[Head, Floats]:  # noqa: ARG002
-        step, self._bending = self._bending, None
-        if step is None:
-            raise UndecidedError("nothing is said of what bends")
+        step = self.bending()
         return check_bending(step, spread, rows, self._backend), step.w
 
     def takes_another(self, count: int, width: int, *, given: bool) -> bool:  # noqa: ARG002 - the witness says it

@@ -41,9 +41,9 @@ from intervalcert.proof.images import row_squares_upper
 from intervalcert.proof.local import LocalClaim, remaining_leads
 from intervalcert.proof.sectors import Bools, holds_sector, is_within_reach
 
-__all__ = ["GraphLocalChecker", "GraphLocalWitness", "champions"]
+__all__ = ["Facts", "GraphLocalChecker", "GraphLocalWitness", "NearPoint", "champions"]
 
-_Facts = dict[tuple[int, int], Functions | Contenders]
+Facts = dict[tuple[int, int], Functions | Contenders]
 """What was proved of reaches, by the layer and by the place among its links."""
 
 
@@ -68,14 +68,14 @@ def champions(places: Indices, windows: Indices, low: Floats) -> Indices:
     return found[windows]
 
 
-class _NearPoint(WitnessGuide):
+class NearPoint(WitnessGuide):
     """For all inputs within eps of one."""
 
-    def __init__(self, links: GraphChain, backend: Backend[Any], eps: Fraction, known: _Facts) -> None:
+    def __init__(self, links: GraphChain, backend: Backend[Any], eps: Fraction, known: Facts) -> None:
         super().__init__(links, backend)
         self._eps, self._known = eps, known
         self._at = (-1, 0)
-        self.facts: _Facts = {}
+        self.facts: Facts = {}
 
     def enters(self, layer: int, rows: int, width: int) -> None:  # noqa: ARG002 - sizes do not matter
         self._at = layer, 0
@@ -93,10 +93,12 @@ class _NearPoint(WitnessGuide):
         proved: Bools = np.zeros(len(reach), dtype=bool)
         if known is not None and type(known) is type(link) and known.reach.shape == reach.shape:
             proved = reach >= known.reach
-        if not proved.all():
-            proved = proved | is_within_reach(reach, row_squares_upper(rows), self._eps**2)
-        if not proved.all():
+        if not (proved.all() or self.are_within_reach(reach, rows, proved)):
             raise UndecidedError("a neuron may change by more than was guessed")
+
+    def are_within_reach(self, reach: Floats, rows: Matrix[Any], proved: Bools) -> bool:
+        """Whether the arguments whose images are the rows change by no more than that, where it is not proved yet."""
+        return bool((proved | is_within_reach(reach, row_squares_upper(rows), self._eps**2)).all())
 
     def sector(self, rows: Matrix[Any], function: Activation, least: Fraction, ends: FloatBounds) -> Sector:
         link = self.functions(rows.shape[0])
@@ -140,7 +142,7 @@ class GraphLocalChecker:
     def __init__(self, network: Network, backend: Backend[Any], norms: Sequence[Fraction] | None = None) -> None:
         """Requires: activations that are known near a point; at least one. norms: as `Passage`."""
         self._network, self._backend = network, backend
-        self._passage = Passage(network, backend, norms)
+        self.passage = Passage(network, backend, norms)
 
     def check(
         self,
@@ -160,10 +162,10 @@ class GraphLocalChecker:
             raise UndecidedError("a witness without a chain, of no class, or of no eps")
         if [low.shape for low, _ in inner] != [(layer.shape[0],) for layer in self._network.layers[:-1]]:
             raise UndecidedError("values of other layers")
-        known: _Facts = {}
+        known: Facts = {}
         for links in witness.chains:
-            guide = _NearPoint(links, self._backend, eps, known)
-            images = self._passage.images(guide, inner)
+            guide = NearPoint(links, self._backend, eps, known)
+            images = self.passage.images(guide, inner)
             guide.finish()
             known = guide.facts
         parts = [self._against(witness.winner, *part) for part in images_below(self._network, images, self._backend)]

@@ -53,7 +53,17 @@ from intervalcert.errors import UndecidedError
 from intervalcert.proof.data import Witness
 from intervalcert.proof.ellipsoids import are_finite, covers, is_below, multiple, point
 
-__all__ = ["Bending", "Compression", "Head", "beside", "check_bending", "check_compression", "row_squares_upper"]
+__all__ = [
+    "Bending",
+    "Compression",
+    "Head",
+    "bending_residual",
+    "beside",
+    "check_bending",
+    "check_compression",
+    "compression_residual",
+    "row_squares_upper",
+]
 
 _MOST_APART = 500
 """Units are between 2^-500 and 2^500."""
@@ -125,6 +135,16 @@ def check_bending(step: Bending, spread: Floats, rows: Matrix[Any], backend: Bac
 
     Raises: UndecidedError unless it is proved.
     """
+    residual, head = bending_residual(step, spread, rows, backend)
+    if not is_below(residual, step.e, backend):
+        raise UndecidedError("what bends is not proved to be bounded")
+    return head
+
+
+def bending_residual(
+    step: Bending, spread: Floats, rows: Matrix[Any], backend: Backend[Any]
+) -> tuple[Matrix[Any], Head]:
+    """What must be below e, and what becomes of images if it is. Raises: UndecidedError for what is no such step."""
     count, width = rows.shape
     side = width if step.inside else count
     if step.g.shape != (side, side) or any(x.shape != (count,) for x in (step.v, step.w, spread)):
@@ -137,13 +157,22 @@ def check_bending(step: Bending, spread: Floats, rows: Matrix[Any], backend: Bac
     turned = g.transposed()
     moved = y @ g if step.inside else y.transposed() @ g  # YG, or YᵀG
     product = turned @ g - moved.transposed() @ moved  # Gᵀ(I - YᵀY)G, or Gᵀ(I - YYᵀ)G
-    if not is_below(multiple(1 + Fraction(step.e), side, backend) - product, step.e, backend):
-        raise UndecidedError("what bends is not proved to be bounded")
-    return Head(turn=g) if step.inside else Head(more=moved)
+    residual = multiple(1 + Fraction(step.e), side, backend) - product
+    return residual, Head(turn=g) if step.inside else Head(more=moved)
 
 
 def check_compression(step: Compression, rows: Matrix[Any], backend: Backend[Any]) -> Matrix[Any]:
     """The rows of L, times their units: proves that they may stand for the rows N. Raises: UndecidedError otherwise."""
+    residual, images = compression_residual(step, rows, backend)
+    if not is_below(residual, step.slack, backend):
+        raise UndecidedError("another ball is not proved to be large enough")
+    return images
+
+
+def compression_residual(
+    step: Compression, rows: Matrix[Any], backend: Backend[Any]
+) -> tuple[Matrix[Any], Matrix[Any]]:
+    """What must be below s, and the rows of L, times their units. Raises: UndecidedError for what is no such step."""
     count, width = rows.shape
     if step.factor.ndim != 2 or not step.factor.size or not len(step.factor) == len(step.units) == count:
         raise UndecidedError("another ball is of other rows")
@@ -151,10 +180,8 @@ def check_compression(step: Compression, rows: Matrix[Any], backend: Backend[Any
         raise UndecidedError("numbers of another ball are not finite, or no powers of two")
     scaled = rows.diag_scaled(1 / step.units, np.ones(width))
     factor = point(step.factor, backend)
-    apart = factor @ factor.transposed() - scaled @ scaled.transposed() - multiple(step.slack, count, backend)
-    if not is_below(apart, step.slack, backend):
-        raise UndecidedError("another ball is not proved to be large enough")
-    return factor.diag_scaled(step.units, np.ones(step.factor.shape[1]))
+    residual = factor @ factor.transposed() - scaled @ scaled.transposed() - multiple(step.slack, count, backend)
+    return residual, factor.diag_scaled(step.units, np.ones(step.factor.shape[1]))
 
 
 def _are_powers_of_two(units: Floats) -> bool:

@@ -80,7 +80,7 @@ def _root_lower(square: Fraction, backend: Backend[Any]) -> Fraction:
 
 def _column(direction: Floats, inputs: int) -> RationalMatrix:
     """Raises: UndecidedError unless it is a vector of so many numbers, not all zero."""
-    is_vector = direction.shape == (inputs,) and direction.dtype == np.float64
+    is_vector = isinstance(direction, np.ndarray) and direction.shape == (inputs,) and direction.dtype == np.float64
     if not (is_vector and np.isfinite(direction).all() and direction.any()):
         raise UndecidedError("a direction that is none of the inputs of the layer")
     return RationalMatrix.from_floats(direction[:, None])
@@ -90,7 +90,9 @@ def _check_matrix(
     weights: RationalMatrix, witness: NormWitness, backend: Backend[Any], on_step: Callable[[], None]
 ) -> NormClaim[Any]:
     factor = witness.factor
-    if factor is not None and abs(factor.exponent - weights.near_floats().exponent) > MOST_APART:
+    if factor is not None and (
+        type(factor.exponent) is not int or abs(factor.exponent - weights.near_floats().exponent) > MOST_APART
+    ):
         raise UndecidedError("a factor on a scale far from that of the layer")
     direction = backend.matrix(_column(witness.direction, weights.shape[1]))
     matrix = backend.matrix(weights)

@@ -108,9 +108,10 @@ def bounds_tables(bounds: Bounds) -> Group:
         parts.append(Text(f"Lipschitz bound of the output: {decimal_upper(bounds.margins.matrix[0][1], 10)}"))
         parts.append(Text(f"Classes: {bounds.single}"))
     if notes:
-        parts.append(Text("Recomputed because:\n  " + "\n  ".join(notes)))
-    names, method = ", ".join(source.name for source in bounds.sources), bounds.method
-    how = _MARGINS[method.margins]
+        parts.append(Text("What was not used, and why:\n  " + "\n  ".join(notes)))
+    names = ", ".join(source.name for source in bounds.sources)
+    without_chain = any(reason.startswith("chain:") for reason in bounds.margins.skipped_because)
+    how = _MARGINS["product" if without_chain else bounds.method.margins]
     parts.append(Text(f"Bounds of {names} over the reals, {distance_text(bounds.eps_space)}, margins by {how}"))
     return Group(*parts)
 
@@ -177,7 +178,7 @@ def summary_table(summary: Summary, eps: str, *, given_logits: bool = True) -> T
         shown = ", ".join(f"{name} {count}" for name, count in summary.proved_by.most_common())
         table.add_row("proved by", shown, "number systems")
     if summary.faults:
-        table.add_row("faults", str(summary.faults.total()), "attempts at an input that ended by a fault:")
+        table.add_row("faults", str(summary.faults.total()), "attempts at an input that did not end, because:")
         for fault, count in summary.faults.most_common(3):
             table.add_row("", str(count), fault)
     if summary.right is not None and summary.right_and_certified is not None:

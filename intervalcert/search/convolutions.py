@@ -8,7 +8,7 @@ made one after the other, when they are asked for: wide layers would fill the me
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import product
@@ -55,26 +55,12 @@ __all__ = [
     "choose_method",
     "estimate",
     "search_banded",
-    "search_blocks",
     "search_direction",
     "search_semi_torus",
     "search_torus",
 ]
 
 Method = Literal["banded", "semi-torus", "torus"]
-
-
-_Shown = BandedWitness | SemiTorusWitness | TorusWitness
-
-
-def search_blocks(convolution: Convolution) -> tuple[_Shown, ...]:
-    """What shows the norm of each group of a convolution, by the method that is chosen for it."""
-    searches: dict[Method, Callable[[Convolution], _Shown]] = {
-        "banded": search_banded,
-        "semi-torus": search_semi_torus,
-        "torus": search_torus,
-    }
-    return tuple(searches[choose_method(block)](block) for block in convolution.blocks())
 
 
 # -- the convolution itself --------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from intervalcert.proof.graphs import Guide
 from intervalcert.proof.images import Head
 from intervalcert.search.images import Ball, Bend, first_weights, guess_ball, guess_bend
 from intervalcert.search.plain import PlainMatrix
+from intervalcert.search.room import USUAL, Room
 
 __all__ = ["Key", "Multipliers", "SearchGuide", "TooWideError", "plain_values"]
 
@@ -50,16 +51,21 @@ class TooWideError(Exception):
 class SearchGuide(Guide):
     """Makes the links of a chain, and remembers the steps for better multipliers."""
 
-    def __init__(self, network: Network, multipliers: Multipliers | None, most_work: float, what: str) -> None:
-        """most_work: products of two numbers, at most. what: that is looked for, for people."""
-        self._network, self._multipliers = network, multipliers
+    def __init__(
+        self, network: Network, multipliers: Multipliers | None, most_work: float, what: str, room: Room = USUAL
+    ) -> None:
+        """most_work: products of two numbers, at most. what: that is looked for, for people.
+
+        room: for rounding errors of the proof.
+        """
+        self._network, self._multipliers, self._room = network, multipliers, room
         self._most_work, self._what = most_work, what
         self._layer, self._place, self._width = 0, 0, network.inputs
         self._turn = 0
         self._links: list[Link] = []
         self.keyed: dict[Key, Functions | Contenders] = {}
         self._steps: list[tuple[Key, Indices, Bend] | Ball] = []
-        self.work = 0.0
+        self.work, self.largest = 0.0, 0.0
 
     @property
     def links(self) -> GraphChain:
@@ -80,6 +86,7 @@ class SearchGuide(Guide):
     def spend(self, entries: float, work: float) -> None:
         """Raises: TooWideError if it is too much."""
         self.work += work
+        self.largest = max(self.largest, entries)
         if entries > _MOST_ENTRIES or self.work > self._most_work:
             rows, _ = self._network.layers[self._layer].shape
             much = f"some {entries * 80 / 2**30:.1f} GB" if entries > _MOST_ENTRIES else f"{self.work:.0e} products"
@@ -95,7 +102,9 @@ class SearchGuide(Guide):
         values, (count, width) = plain_values(rows), rows.shape
         inside = width <= max(2 * count, _FEW)
         side, other = (width, count) if inside else (count, width)
-        self.spend(max(side * side, count * width), side * side * (side + 2.0 * other))
+        after = width + count + (0 if inside else count)
+        largest = max(side * side, among.shape[0] * after)
+        self.spend(largest, side * side * (side + 2.0 * other) + among.shape[0] * width * (width if inside else count))
         link, key = self._links[-1], (self._layer, self._place - 1)
         if not isinstance(link, Functions):
             raise TypeError("functions come before what bends of them")
@@ -103,11 +112,11 @@ class SearchGuide(Guide):
         v = self._known_weights(key, spread, places)
         if v is None:
             v = self.first_weights(values, spread, plain_values(among))
-        found = guess_bend(values, spread, v, inside=inside)
+        found = guess_bend(values, spread, v, inside=inside, room=self._room.of(len(self._steps)))
         self._links[-1] = self.keyed[key] = replace(link, bending=found.step)
         self._steps.append((key, places, found))
         head = PlainMatrix(found.head)
-        self._width = width + count + (0 if inside else count)
+        self._width = after
         return (Head(turn=head) if inside else Head(more=head)), found.step.w  # type: ignore[arg-type]
 
     def _known_weights(self, key: Key, spread: Floats, places: Indices) -> Floats | None:
@@ -139,7 +148,7 @@ class SearchGuide(Guide):
     def another(self, rows: Matrix[Any]) -> Matrix[Any]:
         count, width = rows.shape
         self.spend(count * max(width, count), count * count * (width + count / 3))
-        found = guess_ball(plain_values(rows))
+        found = guess_ball(plain_values(rows), self._room.of(len(self._steps)))
         self._links.append(replace(found.step, turn=self._turn))
         self._steps.append(found)
         return PlainMatrix(found.step.factor * found.step.units[:, None])  # type: ignore[return-value]

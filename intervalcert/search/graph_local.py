@@ -28,6 +28,7 @@ from intervalcert.search.graph_guide import Key, Multipliers, SearchGuide, plain
 from intervalcert.search.local import HOPELESS, NEAR, ROOM, SLOW, WORTH_PROVING, near_float
 from intervalcert.search.multipliers import backed_off
 from intervalcert.search.plain import PlainBackend
+from intervalcert.search.room import USUAL, Room
 from intervalcert.search.sectors import sector_around
 
 __all__ = ["MOST_WORK", "GraphLocalSearch"]
@@ -44,14 +45,16 @@ _Facts = Mapping[Key, Functions | Contenders]
 class _Near(SearchGuide):
     """Near a point: reaches, sectors by them, and contenders."""
 
-    def __init__(self, network: Network, eps: float, known: _Facts, multipliers: Multipliers | None) -> None:
-        super().__init__(network, multipliers, MOST_WORK, "local refinement")
-        self._eps, self._facts = eps, known
+    def __init__(
+        self, network: Network, eps: float, known: _Facts, multipliers: Multipliers | None, room: Room
+    ) -> None:
+        super().__init__(network, multipliers, MOST_WORK, "local refinement", room)
+        self._eps, self._facts, self._unsure = eps, known, room.reach
 
     def _reach(self, rows: Matrix[Any]) -> Floats:
         values = plain_values(rows)
         squares = np.einsum("ij,ij->i", values, values)
-        reach: Floats = self._eps * np.sqrt(squares + float(squares.max()) * ROOM) * (1 + ROOM)
+        reach: Floats = self._eps * np.sqrt(squares + float(squares.max()) * self._unsure) * (1 + self._unsure)
         known = self._facts.get((self._layer, self._place))
         return reach if known is None or known.reach.shape != reach.shape else np.minimum(reach, known.reach)
 
@@ -118,12 +121,16 @@ class GraphLocalSearch:
             np.zeros(network.outputs - 1) if margin_deductions is None else np.delete(margin_deductions, self.winner)
         )
         self._leads = np.delete(logits[self.winner] - logits, self.winner) - self.margin_deductions
+        self._room = USUAL
+        self.work, self.largest = 0.0, 0.0
 
-    def search(self, rounds: int) -> tuple[float, GraphLocalWitness | None]:
+    def search(self, rounds: int, room: Room = USUAL) -> tuple[float, GraphLocalWitness | None]:
         """The least lead over eps times its slope, as floats have it; and a witness if that is worth a proof.
 
-        rounds: of better multipliers. Raises: TooWideError if it would take too much.
+        Then `work` and `largest` are the products that its proof takes, and the entries of its largest matrix.
+        rounds: of better multipliers. room: for rounding errors. Raises: TooWideError if it would take too much.
         """
+        self._room = room
         if len(self._network.layers) == 1 or not (self._leads > 0).all():
             return 0.0, None  # of a single layer the margins are exact already
         most = self._largest_ratio()
@@ -132,7 +139,9 @@ class GraphLocalSearch:
         ratio, chains = self._search(rounds)
         if ratio < WORTH_PROVING:
             return ratio, None
-        return ratio, GraphLocalWitness(self.winner, tuple(chain.guide.links for chain in chains))
+        guides = [chain.guide for chain in chains]
+        self.work, self.largest = sum(guide.work for guide in guides), max(guide.largest for guide in guides)
+        return ratio, GraphLocalWitness(self.winner, tuple(guide.links for guide in guides))
 
     def _search(self, rounds: int) -> tuple[float, list[_Chain]]:
         """The last chain gives the slopes, the one before it shorter reaches."""
@@ -160,7 +169,7 @@ class GraphLocalSearch:
         return float((self._leads / np.maximum(self._eps * lengths, 1e-300)).min()) * (1 + ROOM)
 
     def _chain(self, known: _Facts, multipliers: Multipliers | None) -> _Chain:
-        guide = _Near(self._network, self._eps, known, multipliers)
+        guide = _Near(self._network, self._eps, known, multipliers, self._room)
         with np.errstate(over="raise", invalid="raise", divide="raise"):
             images = self._passage.images(guide, self._inner)
             parts = images_below(self._network, images, PlainBackend())  # type: ignore[arg-type]

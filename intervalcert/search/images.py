@@ -18,12 +18,15 @@ from intervalcert.proof.images import Bending, Compression
 __all__ = ["Ball", "Bend", "first_weights", "guess_ball", "guess_bend"]
 
 _SLACK = 2.0**-43
-_SMALL = 16
+_SMALL = 256
 _MOST = 2.0**-2
-"""e is the first, times the side of G (not less than the second), times ||G||_F²; none beyond the third is tried."""
+"""e is the first, times the side of G (not less than the second), times ||G||_F²; none beyond the third is tried.
+
+Rows carry rounding errors of all that they are made of: what few of them lose does not depend on how few they are.
+"""
 
 _ROUNDING = 2.0**-43
-"""s is this, times the longer side of N, times ||N||_F²: more than float64 loses in products."""
+"""s is this, times the longer side of N, ||N||_F², and how far its units are apart: more than float64 loses."""
 
 _GRID = 44
 """L and G are multiples of 2^-44 of a power of two near their size; so many bits has v: """
@@ -31,6 +34,11 @@ _BITS = 20
 
 _NORM = 0.4
 """The norm of YYᵀ that first weights aim at."""
+
+_SHORT, _SHORTEST = 2.0**-14, 2.0**-4
+"""Rows are taken for at least so long, as parts of the longest: when they bend, and in another ball. What rounding
+loses is known of all rows together, and divided by their units.
+"""
 
 _BLOCK = 128
 """Rows that are solved for at once."""
@@ -83,8 +91,9 @@ def _solved(upper: Floats, right: Floats) -> Floats:
 
 
 def first_weights(rows: Floats, spread: Floats) -> Floats:
-    """v² = c·ρ/||row|| with ||YYᵀ|| ~ 0.4."""
-    v: Floats = np.sqrt(spread / np.maximum(np.sqrt(np.einsum("ij,ij->i", rows, rows)), 2.0**-50))
+    """v² = c·ρ/||row|| with ||YYᵀ|| ~ 0.4; rows that are next to nothing beside others count for a little more."""
+    sizes = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    v: Floats = np.sqrt(spread / np.maximum(sizes, float(sizes.max()) * _SHORT + 2.0**-50))
     x, norm = v.copy(), 1.0
     for _ in range(12):  # power iteration: a guess is enough
         size = float(np.linalg.norm(x))
@@ -95,8 +104,8 @@ def first_weights(rows: Floats, spread: Floats) -> Floats:
     return v * math.sqrt(_NORM / max(norm, 2.0**-500))
 
 
-def guess_bend(rows: Floats, spread: Floats, v: Floats, *, inside: bool) -> Bend:
-    """Raises: LinAlgError if what must be positive definite is not, as far as floats tell."""
+def guess_bend(rows: Floats, spread: Floats, v: Floats, *, inside: bool, room: float = 1.0) -> Bend:
+    """room: how many times the usual e. Raises: LinAlgError if nothing is positive definite, as far as floats tell."""
     v = _short(v)
     w = np.nextafter(np.nextafter(spread / v, np.inf), np.inf)  # v·w >= ρ must hold exactly
     y = v[:, None] * rows
@@ -104,20 +113,21 @@ def guess_bend(rows: Floats, spread: Floats, v: Floats, *, inside: bool) -> Bend
     side = len(product)
     g = np.linalg.inv(np.linalg.cholesky(np.eye(side) - product)).T
     wide = max(side, _SMALL)
-    e = wide * max(float((g * g).sum()), wide) * _SLACK
+    e = wide * max(float((g * g).sum()), wide) * _SLACK * room
     if not e < _MOST:
         raise FloatingPointError("a matrix too far from well conditioned for the chain")
     unit = _unit(float(np.max(np.abs(g))), _GRID - 3)
     return Bend(Bending(v, w, np.rint(g * math.sqrt(1 + e) / unit) * unit, e, inside), y)
 
 
-def guess_ball(rows: Floats) -> Ball:
-    """Raises: LinAlgError if floats find none."""
+def guess_ball(rows: Floats, room: float = 1.0) -> Ball:
+    """room: how many times the usual s. Raises: LinAlgError if floats find none."""
     sizes = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    units = np.ldexp(1.0, np.frexp(np.maximum(sizes, float(sizes.max()) * 2.0**-40 + 2.0**-200))[1])
+    units = np.ldexp(1.0, np.frexp(np.maximum(sizes, float(sizes.max()) * _SHORTEST + 2.0**-200))[1])
     scaled = rows / units[:, None]
     gram = scaled @ scaled.T
-    slack = max(*rows.shape, _SMALL) * float(np.trace(gram)) * _ROUNDING
+    apart = float(units.max() / units.min())
+    slack = max(*rows.shape, _SMALL) * float(np.trace(gram)) * _ROUNDING * apart * room
     gram.flat[:: len(gram) + 1] += slack
     factor = np.linalg.cholesky(gram)
     unit = _unit(float(np.max(np.abs(factor))), _GRID)

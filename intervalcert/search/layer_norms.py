@@ -24,13 +24,16 @@ from intervalcert.search.convolutions import (
 )
 from intervalcert.search.factors import FloatGram
 
-__all__ = ["METHODS", "NormMethod", "search_norm"]
+__all__ = ["METHODS", "NormMethod", "norm_cost", "search_norm"]
 
 NormMethod = Literal["auto", "gram", "cholesky"]
 METHODS: tuple[NormMethod, ...] = get_args(NormMethod)
 
 KEPT_BYTES = 2**26
 """Factors of a convolution that take no more are kept, to be stored with the bounds."""
+
+_FLOP = 5e-11
+"""Seconds for an operation in a product of matrices."""
 
 SMALL = 16
 """Up to this side Gram iteration costs next to nothing, and often gives the very norm: `auto` tries both. Beyond it,
@@ -62,6 +65,17 @@ def _search_block(block: Convolution) -> ConvolutionWitness:
     if isinstance(found, BandedWitness):
         return replace(found, factor=_kept(found.factor))
     return replace(found, factors=tuple(map(_kept, found.factors)))
+
+
+def norm_cost(linear: LinearMap) -> tuple[float, int]:
+    """About how many seconds the norm of a map takes on float64, and how often a step is told."""
+    if isinstance(linear, Convolution):
+        plans = [estimate(block)[choose_method(block)] for block in linear.blocks()]
+        return sum(plan.seconds for plan in plans), sum(plan.steps for plan in plans)
+    if isinstance(linear, Dense | ChannelWise):
+        short, long = sorted(linear.matrix.shape)
+        return 1e-4 + short**2 * (2 * long + 4 * short) * _FLOP, 1
+    return 1e-4, 1
 
 
 def _kept(factor: BlockFactor) -> BlockFactor:

@@ -133,28 +133,57 @@ def _kappa(terms: int, unit: Fraction) -> Fraction:
 def _in_format(linear: LinearMap, form: FloatFormat, index: int) -> LinearMap:
     """The map that a program has: a mean, or one with rounded numbers. Raises: InputError if that is not known."""
     count = _mean_over(linear)
-    if count is None or not isinstance(linear, Convolution):
+    if count is None:
         return linear.rounded(form, f"the weights of layer {index}")
-    if count > 2**form.bits:
+    is_power = count.bit_count() == 1
+    if count > (form.largest if is_power else 2**form.bits):  # is it a number of the format?
         raise InputError(f"layer {index}: how a mean over {count} numbers is rounded in {form.name} is not known")
-    return replace(linear, is_mean=True)
+    if isinstance(linear, Convolution) and _are_all_equal(linear.kernel):
+        return replace(linear, is_mean=True)
+    if not is_power:  # 1/c is no float: this was a mean, before something else was made of it
+        raise InputError(
+            f"layer {index}: a mean over {count} numbers that is part of another map is not certified as deployed"
+        )
+    return linear.rounded(form, f"the weights of layer {index}")
 
 
 def _mean_over(linear: LinearMap) -> int | None:
-    """The c of a convolution with 1/c everywhere, c > 1 a whole number; None of another map.
+    """The c of a map with 1/c or -1/c everywhere, or zeros; c > 1 a whole number. None of another map.
 
-    Whoever has lost that it is a mean (`Convolution.is_mean`) has one nevertheless. And a convolution whose weights
-    happen to be such numbers is none the worse for it: the bounds of a mean hold for its program, too.
+    Whoever has lost that it is a mean (`Convolution.is_mean`) has one nevertheless: as a matrix, if its window is all
+    of an image; with zeros, if it is of some channels; negative, if it is subtracted. And a map whose weights happen to
+    be such numbers is none the worse for it: the bounds of a mean hold for its program, too.
     Raises: InputError for what is said to be a mean and has other numbers.
     """
-    if not isinstance(linear, Convolution):
-        return None
-    first = linear.kernel[0, 0]
-    if first > 0 and first.numerator == 1 and bool((linear.kernel.numerators == linear.kernel.numerators[0, 0]).all()):
-        return first.denominator if first < 1 or linear.is_mean else None
-    if linear.is_mean:
+    is_mean = isinstance(linear, Convolution) and linear.is_mean
+    if isinstance(linear, Dense | Convolution):
+        weight = _only_weight(linear.matrix if isinstance(linear, Dense) else linear.kernel)
+        if weight is not None and weight.numerator == 1 and (weight < 1 or is_mean):
+            return weight.denominator
+    if is_mean:
         raise InputError("a mean of numbers that do not count alike")
     return None
+
+
+def _only_weight(numbers: RationalMatrix) -> Fraction | None:
+    """The size that all numbers have, or they are zero; None if there are several sizes, or none."""
+    entries = abs(_entries(numbers))
+    places = np.flatnonzero(entries)
+    if not len(places) or (entries[places] != entries[places[0]]).any():
+        return None
+    row, column = divmod(int(places[0]), numbers.shape[1])
+    return abs(numbers[row, column])
+
+
+def _are_all_equal(numbers: RationalMatrix) -> bool:
+    entries = _entries(numbers)
+    return bool((entries == entries[0]).all())
+
+
+def _entries(numbers: RationalMatrix) -> Any:
+    """All of them in a row: floats where they are floats, else integers over one denominator."""
+    floats = numbers.as_floats()
+    return (numbers.numerators if floats is None else floats).ravel()
 
 
 def _is_copy(layer: Layer) -> bool:

@@ -1,17 +1,18 @@
 """Local refinement of a point: a witness is searched for in floats (`search.local`), and proved (`proof.local`).
 
 Of a network that is no chain of matrices, by `search.graph_local` and `proof.graph_local`: there a search that would
-take too much time or memory is not made, and a proof that only the first number system has the time for is not asked of
-the others.
+take too much time or memory is not made; a proof that fails for want of room for rounding errors is tried again with
+more of it; and one that only the first number system has the time for is not asked of the others.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -23,15 +24,15 @@ from intervalcert.model.activations import Activation, MaxPool, Sorting
 from intervalcert.model.evaluation import Evaluators, FloatBounds, PointEvaluator, is_piecewise_linear
 from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
-from intervalcert.proof.data import size_of
 from intervalcert.proof.graph_local import GraphLocalChecker, GraphLocalWitness
 from intervalcert.proof.graphs import Passage
-from intervalcert.proof.local import LocalChecker, LocalWitness
+from intervalcert.proof.local import LocalChecker, LocalClaim, LocalWitness
 from intervalcert.search.float_network import FloatNetwork
 from intervalcert.search.graph_guide import TooWideError
 from intervalcert.search.graph_local import GraphLocalSearch
 from intervalcert.search.local import LocalSearch
 from intervalcert.search.plain import PlainBackend
+from intervalcert.search.room import USUAL, room_near_point
 
 __all__ = ["DEFAULT_ROUNDS", "RAISE_FAULTS", "LocalVerdict", "LocalVerifier"]
 
@@ -41,8 +42,17 @@ DEFAULT_ROUNDS = 10
 RAISE_FAULTS = "INTERVALCERT_RAISE_FAULTS"
 """A variable of the environment: if it is set, a fault in an attempt is raised, not counted. Tests set it."""
 
-_MOST_BYTES = 2**23
-"""Larger witnesses are shown to the first number system alone: the others would take minutes, or hours."""
+_AGAIN = 2
+"""How often more room for rounding errors is made, where a proof through a graph fails for want of it."""
+
+_MOST_WORK, _MOST_ENTRIES = 1e9, 2**22
+"""Of a proof through a graph: beyond these only the first number system is asked. The others would take minutes, and
+gigabytes.
+"""
+
+
+AnySearch = LocalSearch | GraphLocalSearch
+AnyWitness = LocalWitness | GraphLocalWitness
 
 
 @dataclass(frozen=True)
@@ -57,7 +67,7 @@ class LocalVerdict:
     winner: int = 0
     proved_by: str = ""
     fault: str = ""
-    witness: LocalWitness | GraphLocalWitness | None = field(default=None, compare=False, repr=False)
+    witness: AnyWitness | None = field(default=None, compare=False, repr=False)
 
 
 class LocalVerifier:
@@ -125,19 +135,57 @@ class LocalVerifier:
         if witness is None:
             return LocalVerdict(False, ratio)
         leads, taken_off = self.points.leads(logits, witness.winner)[0], search.margin_deductions
-        is_short = self._is_dense or size_of(witness) <= _MOST_BYTES
-        ladder = self._ladder if is_short else self._ladder[:1]
-        try:
-            proved = escalate(
-                ladder, lambda backend: self._on(backend).check(witness, ends[:-1], leads, eps, taken_off)
-            )
-        except InconclusiveError:
-            return LocalVerdict(False, ratio)
-        return LocalVerdict(True, ratio, witness.winner, proved.value.proved_by, witness=witness)
 
-    def _search(
-        self, ends: Sequence[FloatBounds], eps: Fraction, margin_deductions: Floats | None
-    ) -> LocalSearch | GraphLocalSearch:
+        def check(backend: Backend[Any], shown: Any) -> LocalClaim:
+            claim: LocalClaim = self._on(backend).check(shown, ends[:-1], leads, eps, taken_off)
+            return claim
+
+        for shown, ladder in self._tries(search, witness, ends[:-1], eps, rounds):
+            try:
+                proved = escalate(ladder, partial(check, shown=shown))
+            except InconclusiveError:
+                continue
+            return LocalVerdict(True, ratio, witness.winner, proved.value.proved_by, witness=shown)
+        return LocalVerdict(False, ratio)
+
+    def _tries(
+        self, search: AnySearch, witness: AnyWitness, inner: Sequence[FloatBounds], eps: Fraction, rounds: int
+    ) -> Iterator[tuple[AnyWitness, Sequence[Backend[Any]]]]:
+        """Witnesses, and the number systems that are asked about each, in this order."""
+        if not (isinstance(search, GraphLocalSearch) and isinstance(witness, GraphLocalWitness)):
+            yield witness, self._ladder
+            return
+        first, others = self._ladder[:1], self._ladder[1:]
+        is_short = search.work <= _MOST_WORK and search.largest <= _MOST_ENTRIES
+        yield witness, first
+        for roomier in self._roomier(search, witness, inner, eps, rounds):
+            yield roomier, first
+        if is_short and others:
+            yield witness, others
+
+    def _roomier(
+        self,
+        search: GraphLocalSearch,
+        witness: GraphLocalWitness,
+        inner: Sequence[FloatBounds],
+        eps: Fraction,
+        rounds: int,
+    ) -> Iterator[GraphLocalWitness]:
+        """Witnesses with as much room for rounding errors as the first number system needs."""
+        first, room = self._ladder[0], USUAL
+        for _ in range(_AGAIN):
+            more = room_near_point(self._on(first).passage, witness.chains, first, inner, eps, room)
+            found = None
+            if more is not None:
+                # So much room that floats find nothing is no fault: a finer number system may need less.
+                with contextlib.suppress(np.linalg.LinAlgError, FloatingPointError), np.errstate(over="raise"):
+                    found = search.search(rounds, more)[1]
+            if more is None or found is None:
+                return
+            yield found
+            witness, room = found, more
+
+    def _search(self, ends: Sequence[FloatBounds], eps: Fraction, margin_deductions: Floats | None) -> AnySearch:
         if self._is_dense:
             return LocalSearch(self._network, self._floats, ends, eps, margin_deductions)
         return GraphLocalSearch(self._network, self._floats, self._passage, ends, eps, margin_deductions)

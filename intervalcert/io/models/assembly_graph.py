@@ -195,7 +195,12 @@ class Graph:
         return self._tidied(Value(origin, together.at(back, prod(shape), origin.width), shape))
 
     def take(self, x: Value, index: Indices, shape: Shape) -> Value:
-        """An array of that shape with the entries at these places, counted in C order, and zero where it is -1."""
+        """An array of that shape with the entries at these places, counted in C order, and zero where it is -1.
+
+        Raises: InputError unless there are as many places as the shape says, all of them within the value.
+        """
+        if index.shape != (prod(shape),) or (len(index) and not -1 <= index.min() <= index.max() < x.width):
+            raise InputError(f"{index.size} places in {x.width} numbers do not make the shape {list(shape)}")
         self.budget.hold(len(index))
         post = x.post.at(index, x.width, x.origin.width)
         return self._tidied(Value(x.origin, post, shape))

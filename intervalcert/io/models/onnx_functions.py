@@ -43,8 +43,11 @@ def entrywise(a: Value, b: Value) -> tuple[Flow, Tensor]:
         raise InputError(f"a product of two values that depend on the input; {ADVICE}")
     if not isinstance(value, Tensor) or value.is_whole:
         raise InputError("whole numbers are combined with what depends on the input")
-    if len(value.shape) > len(flow.shape):
-        raise InputError(f"an array of shape {list(value.shape)} beside {shown(flow.shape)} adds dimensions")
+    more = len(value.shape) - len(flow.shape)
+    if more > 0:
+        if any(side != 1 for side in value.shape[:more]) or None in flow.shape:
+            raise InputError(f"an array of shape {list(value.shape)} beside {shown(flow.shape)} adds dimensions")
+        flow = flow.with_shape((1,) * more + flow.shape)
     if value.size == 1:
         return flow, value.reshaped((1,))
     sides = (1,) * (len(flow.shape) - len(value.shape)) + value.shape
@@ -108,7 +111,8 @@ def softplus(graph: Graph, _: Node, values: Values) -> Value:
 def clip(graph: Graph, node: Node, values: Values) -> Value:
     if node.opset < 11:  # its ends are attributes
         most = float(np.finfo(np.float32).max)
-        return _activate(graph, values, _clip_name(node.number("min", -most), node.number("max", most)))
+        name = _clip_name(node.end("min", -most, -math.inf), node.end("max", most, math.inf))
+        return _activate(graph, values, name)
     x, *ends = between(values, 1, 3)
     return _activate(graph, [x], _clip_name(*map(_end, ends)))
 

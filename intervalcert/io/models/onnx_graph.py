@@ -70,6 +70,12 @@ def read_graph(model: Any, array: ReadArray, hints: Hints) -> Network:
             values[name] = tensor(initialisers[name], f"the initialiser {shortened(name, 100)!r}")
         return values[name]
 
+    def given(node: Node) -> list[Value | None]:
+        return [
+            None if not name or _is_no_end(node, place, initialisers.get(name), array) else value(name)
+            for place, name in enumerate(node.inputs)
+        ]
+
     nodes = [Node(graph.node[index], index, opset, tensor, assembly.budget) for index in _wanted(graph, output)]
     for node in nodes:
         if len(node.outputs) > 1:  # before it is said that its second one is missing
@@ -78,7 +84,7 @@ def read_graph(model: Any, array: ReadArray, hints: Hints) -> Network:
     _check_names(graph, nodes, {start, *initialisers}, output)
     for node in nodes:
         with error_context(node.where):
-            values |= operators.run(node, [value(name) if name else None for name in node.inputs])
+            values |= operators.run(node, given(node))
     found = value(output)
     if not isinstance(found, Flow):
         raise InputError(f"the output {shortened(output, 100)!r} does not depend on the input")
@@ -88,6 +94,14 @@ def read_graph(model: Any, array: ReadArray, hints: Hints) -> Network:
             "exported for a batch of a fixed size? Export it for one input, or for any number of them)"
         )
     return assembly.network(found.numbers, shape, hints)
+
+
+def _is_no_end(node: Node, place: int, initialiser: Any, array: ReadArray) -> bool:
+    """Whether that input is an infinite end of a Clip, as if it were left out."""
+    if node.op != "Clip" or place not in {1, 2} or initialiser is None or math.prod(initialiser.dims) != 1:
+        return False
+    found = array(initialiser, f"the initialiser {shortened(initialiser.name, 100)!r}")
+    return found.dtype.kind == "f" and found.item() == (-math.inf if place == 1 else math.inf)
 
 
 def _check_model(model: Any) -> None:

@@ -41,7 +41,10 @@ __all__ = [
 
 
 def picked(graph: Graph, flow: Flow, positions: Indices, shape: Sequence[Size]) -> Flow:
-    """The numbers at these positions, in that shape; zero where they are -1."""
+    """The numbers at these positions, in that shape; zero where they are -1.
+
+    Raises: InputError if that is nothing, mixes samples, or there are not as many positions as the shape says.
+    """
     made = Flow(tuple(shape), flow.value, flow.softened)
     if None in made.shape[1:] or (None in made.shape and None not in flow.shape):
         raise InputError(f"it makes the shape {shown(made.shape)} of {shown(flow.shape)}, which mixes samples")
@@ -173,11 +176,15 @@ def pad(graph: Graph, node: Node, values: Values) -> Value:
 def padded(
     graph: Graph, x: Flow, ends: Sequence[tuple[int, int]], value: Tensor | None, mode: str = "constant"
 ) -> Flow:
-    """With so many numbers more at either end of each axis, or fewer. value: of these; zero if there is none."""
+    """With so many numbers more at either end of each axis, or fewer. value: of these; zero if there is none.
+
+    Raises: InputError if of an axis nothing is left before anything is added.
+    """
     if any(front or back for front, back in ends[:1]):
         x.check_side(0, "it pads")
     sides = [side + front + back for side, (front, back) in zip(x.sides, ends, strict=True)]
-    if min(sides) < 1 or math.prod(sides) > MAX_COMPUTED:
+    kept = [side + min(front, 0) + min(back, 0) for side, (front, back) in zip(x.sides, ends, strict=True)]
+    if min(kept) < 1 or math.prod(sides) > MAX_COMPUTED:
         raise InputError(f"pads of {ends[:20]} around the shape {shown(x.shape)}")
     graph.budget.hold(math.prod(sides))
     for side, (front, back) in zip(x.sides, ends, strict=True):

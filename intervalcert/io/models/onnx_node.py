@@ -66,6 +66,14 @@ class Node:
             raise InputError(f"the attribute {name!r} is {value}")
         return Fraction(value)
 
+    def end(self, name: str, default: float, nothing: float) -> Fraction | None:
+        """One end of a range, as `number`; None for that infinity, which is no end."""
+        item = self._attributes.get(name)
+        if item is None or item.f != nothing:
+            return self.number(name, default)
+        self._take(name, _FLOAT, "f")
+        return None
+
     def integer(self, name: str, default: int | None = None) -> int:
         """Without a default it must be there."""
         found = self._take(name, _INT, "i")

@@ -95,6 +95,7 @@ class Operators:
         return self.plus(found, self.times(c, self._scalar(beta)) if beta != 1 else c)
 
     def _product(self, a: Value, b: Value) -> Value:
+        a, b = _as_matrix(a, b), _as_matrix(b, a)
         for constant in (a, b):
             if not isinstance(constant, Flow) and (isinstance(constant, Sizes) or constant.is_whole):
                 raise InputError("a product of whole numbers")
@@ -377,6 +378,14 @@ def _whole_quotient(a: Sizes, b: Sizes) -> Sizes:
     if not all(x >= 0 for x in plain(a)) or not all(x > 0 for x in plain(b)):
         raise InputError("a division of whole numbers that are not positive")
     return _pairwise(a, b, lambda x, y: x // y)
+
+
+def _as_matrix(value: Value, other: Value) -> Value:
+    """A constant without leading sides of 1, which say nothing beside what has as many sides."""
+    if not isinstance(value, Tensor) or not isinstance(other, Flow) or len(value.shape) > len(other.shape):
+        return value
+    more = max(len(value.shape) - 2, 0)
+    return value.reshaped(value.shape[more:]) if more and set(value.shape[:more]) == {1} else value
 
 
 def _check_vector(flow: Flow, side: int) -> None:

@@ -269,10 +269,20 @@ def cuts_of(
             if (start, step) != (0, 1) or end < _END:
                 raise InputError(f"it takes a part along axis {axis} of {shown(shape)}, which mixes samples of a batch")
             continue
-        taken = range(*slice(start, end, step).indices(side))
+        taken = _taken(start, end, step, side)
+        if not taken:
+            raise InputError(f"nothing is left of axis {axis} of {shown(shape)} from {start} to {end}, step {step}")
         left[axis] = len(taken)
         cuts[axis] = slice(taken.start, taken.stop if taken.stop >= 0 else None, step)
     return tuple(cuts), left
+
+
+def _taken(start: int, end: int, step: int, side: int) -> range:
+    """As ONNX says it, which is not as Python does: backwards, a start before the first entry is the first entry."""
+    first, last = (place + side if place < 0 else place for place in (start, end))
+    if step > 0:
+        return range(min(max(first, 0), side), min(max(last, 0), side), step)
+    return range(min(max(first, 0), side - 1), min(max(last, -1), side - 1), step)
 
 
 def slice_(node: Node, values: Values) -> Value:

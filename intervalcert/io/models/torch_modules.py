@@ -2,9 +2,9 @@
 
 The class of a module must be exactly the one that is known, with the functions that torch gave it: a subclass may
 compute anything, and so may hooks. What a module does is read from its attributes as they are now, as its `evaluation`
-does. A Sequential is gone through; a module of somebody's own is read by the graph that torch.fx traces of its
-`forward`, and by nothing else, as its name. Of that the tracing itself is trusted (`torch_trace`). Nothing is computed
-with torch but the rounding of single numbers.
+does. A Sequential is gone through; a module of somebody's own is read by the operations that torch.fx meets in its
+`forward`, and by nothing else, as its name, unless the caller says which activation its class is. Of that the tracing
+itself is trusted (`torch_trace`). Nothing is computed with torch but the rounding of single numbers.
 
 What changes a tensor in place changes all that is at its place in the memory: whatever was taken from there before, and
 is used after it, is refused.
@@ -20,7 +20,7 @@ refused.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from operator import attrgetter
@@ -30,8 +30,9 @@ from intervalcert.errors import InputError, UsageError, error_context
 from intervalcert.io.models.assembly_graph import Graph
 from intervalcert.io.models.interface import Hints
 from intervalcert.io.models.onnx_values import Flow
+from intervalcert.io.models.torch_activations import Said, activation_for
 from intervalcert.io.models.torch_file import import_torch
-from intervalcert.io.models.torch_functions import CHANGING, STRUCTURAL, VIEWS, Functions, named_functions
+from intervalcert.io.models.torch_functions import CHANGING, STRUCTURAL, VIEWS, Extremes, Functions, named_functions
 from intervalcert.io.models.torch_numbers import INSTEAD, Numbers
 from intervalcert.io.models.torch_operators import SHAPE_ADVICE, Modules
 from intervalcert.io.models.torch_trace import check_own, module_for, module_functions, traced
@@ -57,6 +58,7 @@ def from_torch(
     eps_space: str = "input",
     threshold: object = None,
     regression: bool = False,
+    activations: Mapping[type | str, str] | None = None,
 ) -> Network:
     """The network that a ``torch.nn.Module`` in evaluation mode computes, over the reals.
 
@@ -70,6 +72,8 @@ def from_torch(
         eps_space: where distances are measured: ``input``, before any normalisation, or ``normalised``, after it.
         threshold: of a single output y, which is class 1 if y > threshold, else class 0 (0 if not said).
         regression: a single output is a number, without classes: for bounds of its Lipschitz constant.
+        activations: which activation a module class of your own is, as ``{"MinMax": "min_max:halves"}``: the class or
+            its name, and a name as in `torch_activations`. It is believed, and the module is not looked into.
 
     Raises: InputError, with the place and the reason, for every module that is not exactly understood.
     """
@@ -77,7 +81,7 @@ def from_torch(
     sides = None if shape is None else _sides(shape)
     torch = import_torch()
     hints = Hints(strip_softmax=strip_softmax, threshold=threshold, regression=regression)
-    network = _network(torch, model, sides, hints).deciding(threshold, regression=regression)
+    network = _network(torch, model, sides, hints, activations).deciding(threshold, regression=regression)
     network = replace(network, sources=(Source(IN_MEMORY, network.content),))
     return network.after(mean, std).measured_in(space)
 
@@ -90,20 +94,21 @@ def _sides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(side) for side in shape)
 
 
-def _network(torch: Any, model: Any, shape: tuple[int, ...] | None, hints: Hints) -> Network:
+def _network(torch: Any, model: Any, shape: tuple[int, ...] | None, hints: Hints, activations: object) -> Network:
     where = _where("", model)
     _check_module(torch, model, where)
     numbers = Numbers(torch)
     graph = Graph((1,) if shape is None else shape)
     known = Modules(numbers, graph, strip_softmax=hints.strip_softmax).known
-    if type(model) not in known and type(model) is not torch.nn.Sequential:
+    said = Said.of(activations, model, (torch.nn.Sequential, *known))
+    if type(model) not in known and type(model) is not torch.nn.Sequential and said.name_for(model) is None:
         check_own(torch, model, (torch.nn.Sequential, *known), where)
     for place, module in model.named_modules():
         if type(module) in known:
             with error_context(_where(place, module)):
                 numbers.see(module)
     sides = (_width(torch, model, known),) if shape is None else shape
-    walk = _Walk(numbers, Graph(sides), hints)
+    walk = _Walk(numbers, Graph(sides), hints, said)
     return walk.graph.network(walk.all_of(model), shape and sides, hints)
 
 
@@ -217,11 +222,11 @@ class _Held:
 class _Walk:
     """Goes through the modules in the order in which they are called, and makes the graph of what they compute."""
 
-    def __init__(self, numbers: Numbers, graph: Graph, hints: Hints) -> None:
-        self.graph = graph
+    def __init__(self, numbers: Numbers, graph: Graph, hints: Hints, said: Said) -> None:
+        self.graph, self._said = graph, said
         self._torch, self._numbers = numbers.torch, numbers
         self._modules = Modules(numbers, graph, strip_softmax=hints.strip_softmax)
-        self._functions = Functions(numbers, graph)
+        self._functions = Functions(numbers, graph, self._modules)
         self._named = named_functions(self._torch)
         self._as_modules = module_functions(self._torch)
         self._counted = count(1)
@@ -251,6 +256,11 @@ class _Walk:
             with error_context(where):
                 self.graph.where = where
                 return self._known(module, self._single(where, arguments, named))
+        said = self._said.name_for(module)
+        if said is not None:
+            with error_context(where):
+                self.graph.where = where
+                return self._activation(said, self._single(where, arguments, named))
         check_own(self._torch, module, (self._torch.nn.Sequential, *self._modules.known), where)
         if depth > _MAX_DEPTH:
             raise InputError(f"{where}: modules within modules, {depth} deep")
@@ -271,6 +281,13 @@ class _Walk:
             return _Held.at(found, held.memory)
         return self._changed(found, held) if getattr(module, "inplace", False) else _Held.at(found)
 
+    def _activation(self, name: str, held: _Held) -> _Held:
+        """One that the caller says."""
+        x = held.now()
+        if x.softened:
+            raise InputError("it follows a softmax: only one at the very end can be stripped")
+        return _Held.at(self._modules.activate(x, activation_for(name, x)))
+
     @staticmethod
     def _changed(found: Flow, held: _Held) -> _Held:
         held.memory.changes += 1
@@ -280,71 +297,44 @@ class _Walk:
 
     def _own(self, module: Any, place: str, depth: int, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
         where = _where(place, module)
-        given, left, known = list(arguments), dict(named), {}
-        for node in traced(self._torch, module, where).nodes:
-            if node.op == "placeholder":
-                known[node] = self._argument(where, node, given, left)
-            elif node.op == "call_module":
-                called = module.get_submodule(node.target)
-                name = f"{place}.{node.target}" if place else node.target
-                inputs, options = self._mapped(node.args, known), self._mapped(node.kwargs, known)
-                known[node] = self._module(called, name, depth + 1, inputs, options)
-            elif node.op == "output":
-                if given or left:
-                    raise InputError(f"{where} is called with more arguments than its forward takes")
-                return self._mapped(node.args, known)[0]
-            else:
-                step = f"{where}, its operation {node.name}"
-                with error_context(step):
-                    self.graph.where = step
-                    known[node] = self._operation(module, node, known)
-        raise InputError(f"{where} gives nothing")
 
-    def _argument(self, where: str, node: Any, given: list[Any], left: dict[str, Any]) -> Any:
-        if node.target.startswith("*"):
-            raise InputError(f"{where}: its forward takes any number of arguments ({node.target})")
-        if given:
-            return given.pop(0)
-        if node.target in left:
-            return left.pop(node.target)
-        if node.args:
-            return node.args[0]
-        raise InputError(f"{where}: its forward takes {node.target!r}, too: a model has one input")
+        def run(kind: str, target: Any, name: str, given: list[Any], options: dict[str, Any]) -> Any:
+            if kind == "call_module":
+                part = f"{place}.{target}" if place else target
+                return self._module(module.get_submodule(target), part, depth + 1, given, options)
+            step = f"{where}, its operation {name}"
+            with error_context(step):
+                self.graph.where = step
+                if kind == "get_attr":
+                    return self._numbers.constant(self.graph, attrgetter(target)(module), target)
+                return self._operation(kind, target, given, options)
 
-    def _mapped(self, value: Any, known: dict[Any, Any]) -> Any:
-        """With values in the place of nodes, and lists in that of tuples, but within brackets."""
-        if isinstance(value, self._torch.fx.Node):
-            return known[value]
-        if isinstance(value, slice):
-            return slice(*(self._mapped(end, known) for end in (value.start, value.stop, value.step)))
-        if isinstance(value, dict):
-            return {name: self._mapped(item, known) for name, item in value.items()}
-        if isinstance(value, tuple | list):
-            return [self._mapped(item, known) for item in value]
-        return value
+        return traced(self._torch, module, where, run, self._functions.batch, arguments, named)
 
-    def _operation(self, module: Any, node: Any, known: dict[Any, Any]) -> Any:
-        if node.op == "get_attr":
-            return self._numbers.constant(self.graph, attrgetter(node.target)(module), node.target)
-        arguments, named = self._mapped(node.args, known), self._mapped(node.kwargs, known)
-        if node.op == "call_method":
-            name = as_module = node.target
+    def _operation(self, kind: str, target: Any, arguments: list[Any], named: dict[str, Any]) -> Any:
+        """Methods are torch's own of tensors, by their names; functions are known as objects."""
+        if kind == "call_method":
+            method = getattr(self._torch.Tensor, target, None)
+            if not str(getattr(method, "__module__", None) or "torch").startswith("torch"):
+                raise InputError(f"somebody replaced {target} of tensors, so that it may compute anything")
+            name = as_module = target
         else:
-            name, as_module = self._named.get(node.target, ""), self._as_modules.get(node.target, "")
+            name, as_module = self._named.get(target, ""), self._as_modules.get(target, "")
         found = module_for(self._torch, as_module, arguments, named)
         if found is not None:
             x, made = found
             if not isinstance(x, _Held):
                 raise InputError("it is applied to something that does not depend on the input")
             return self._known(made, x)
-        return self._function(name or getattr(node.target, "__name__", str(node.target)), arguments, named)
+        if not name:
+            raise InputError(
+                f"{getattr(target, '__module__', None)}.{getattr(target, '__name__', target)} is not understood: write "
+                f"it with what is, or {INSTEAD}"
+            )
+        return self._function(name, arguments, named)
 
     def _function(self, name: str, arguments: list[Any], named: dict[str, Any]) -> Any:
         first = arguments[0] if arguments else next(iter(named.values()), None)
-        if name == "getitem" and isinstance(first, list):
-            return self._functions.run(name, arguments, named)
-        if name == "getitem" and isinstance(arguments[1], list):
-            arguments = [first, tuple(arguments[1])]
         flows: list[Flow] = []
         arguments, named = _now(arguments, flows), _now(named, flows)
         if name not in STRUCTURAL and any(flow.softened for flow in flows):
@@ -365,10 +355,12 @@ def _now(value: Any, flows: list[Flow]) -> Any:
         return flows[-1]
     if isinstance(value, dict):
         return {name: _now(item, flows) for name, item in value.items()}
-    return [_now(item, flows) for item in value] if isinstance(value, list) else value
+    return type(value)(_now(item, flows) for item in value) if type(value) in {list, tuple} else value
 
 
 def _held(value: Any, memory: _Memory | None) -> Any:
     if isinstance(value, Flow):
         return _Held.at(value, memory)
-    return [_held(item, memory) for item in value] if isinstance(value, list) else value
+    if isinstance(value, Extremes):
+        return Extremes(_held(value.values, memory), value.indices)
+    return tuple(_held(item, memory) for item in value) if isinstance(value, tuple) else value

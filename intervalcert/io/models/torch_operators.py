@@ -7,7 +7,7 @@ shape is the batch, and no sample knows of another. Windows and padding are thos
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -20,6 +20,7 @@ from intervalcert.io.models.assembly_grids import Pads
 from intervalcert.io.models.onnx_moves import padded
 from intervalcert.io.models.onnx_values import Flow, shown
 from intervalcert.io.models.onnx_windows import Image, averaged, image_of, two
+from intervalcert.io.models.tensors import Tensor
 from intervalcert.io.models.torch_numbers import INSTEAD, Numbers
 from intervalcert.model.windows import Pair, Window
 
@@ -92,7 +93,13 @@ class Modules:
     def _linear(self, module: Any, x: Flow) -> Flow:
         _check_flat(x)
         bias = None if module.bias is None else self._numbers.tensor(self._graph, module, "bias", 1)
-        weights = self._numbers.tensor(self._graph, module, "weight", 2)
+        return self.linear(x, self._numbers.tensor(self._graph, module, "weight", 2), bias)
+
+    def linear(self, x: Flow, weights: Tensor, bias: Tensor | None) -> Flow:
+        """W·x + bias. weights: outputs x inputs. Raises: InputError for what is no such thing."""
+        _check_flat(x)
+        if len(weights.shape) != 2:
+            raise InputError(f"its weights have the shape {list(weights.shape)}; a matrix is expected")
         return Flow((None, weights.shape[0]), self._graph.affine(x.value, weights, bias))
 
     def _batch_normalisation(self, module: Any, x: Flow) -> Flow:
@@ -103,12 +110,28 @@ class Modules:
             raise InputError("it has no running statistics, so that it depends on the batch")
         if len(x.shape) not in ranks:
             raise InputError(f"it is applied to what has the shape {shown(x.shape)}: {SHAPE_ADVICE}")
-        graph, channels = self._graph, x.sides[1]
-        mean, variance = (self._numbers.tensor(graph, module, name, 1) for name in ("running_mean", "running_var"))
-        gamma, beta = (
-            graph.tensor(otherwise) if getattr(module, name) is None else self._numbers.tensor(graph, module, name, 1)
-            for name, otherwise in (("weight", np.ones(channels)), ("bias", np.zeros(channels)))
+        vectors = (
+            None if getattr(module, name) is None else self._numbers.tensor(self._graph, module, name, 1)
+            for name in ("running_mean", "running_var", "weight", "bias")
         )
+        mean, variance, gamma, beta = vectors
+        if mean is None or variance is None:
+            raise InputError("it has no running statistics, so that it depends on the batch")
+        return self.normalise(x, mean, variance, gamma, beta, module.eps)
+
+    def normalise(
+        self, x: Flow, mean: Tensor, variance: Tensor, gamma: Tensor | None, beta: Tensor | None, eps: object
+    ) -> Flow:
+        """gamma·(x - mean)/sqrt(variance + eps) + beta, channel by channel; without gamma or beta 1 and 0.
+
+        Raises: InputError for vectors of other lengths.
+        """
+        graph = self._graph
+        if not 2 <= len(x.shape) <= 4:
+            raise InputError(f"it is applied to what has the shape {shown(x.shape)}: {SHAPE_ADVICE}")
+        channels = x.sides[1]
+        gamma = graph.tensor(np.ones(channels)) if gamma is None else gamma
+        beta = graph.tensor(np.zeros(channels)) if beta is None else beta
         for vector in (mean, variance, gamma, beta):
             if vector.shape != (channels,):
                 more = (
@@ -116,7 +139,7 @@ class Modules:
                 )
                 raise InputError(f"it is for {vector.size} numbers, but there are {channels}{more}")
         graph.budget.spend((channels,), 2_048)  # a root takes as long as some sums
-        epsilon = graph.tensor(np.array([float(self._numbers.parameter(module.eps))]))
+        epsilon = graph.tensor(np.array([float(self._numbers.parameter(eps))]))
         return replace(x, value=graph.batch_normalise(x.numbers, gamma, beta, mean, variance + epsilon))
 
     # -- functions -------------------------------------------------------------------------------------------------
@@ -125,9 +148,14 @@ class Modules:
         return replace(x, value=self._graph.activate(x.numbers, name))
 
     def _hard_tanh(self, module: Any, x: Flow) -> Flow:
-        low, high = (self._numbers.end(end) for end in (module.min_val, module.max_val))
+        return self.clip(x, module.min_val, module.max_val)
+
+    def clip(self, x: Flow, least: object, most: object) -> Flow:
+        """min(max(x, least), most), whose ends are rounded to the type of the model; either may be infinite."""
+        low, high = (self._numbers.end(end) for end in (least, most))
         texts = [str(end) if math.isinf(end) else str(Fraction(end)) for end in (low, high)]
-        return self.activate(x, "hard_tanh" if texts == ["-1", "1"] else f"clip:{':'.join(texts)}")
+        name = {("-1", "1"): "hard_tanh", ("0", "inf"): "relu", ("-inf", "inf"): "identity"}.get((texts[0], texts[1]))
+        return self.activate(x, name or f"clip:{':'.join(texts)}")
 
     def _prelu(self, module: Any, x: Flow) -> Flow:
         slopes = self._numbers.tensor(self._graph, module, "weight", 1)
@@ -183,29 +211,48 @@ class Modules:
 
     def _pad(self, module: Any, x: Flow) -> Flow:
         sides = _sides_of(module)
-        _image(module, x)
-        pads = _whole_numbers(module.padding, "its padding", 2 * sides, least=None)
-        value = self._numbers.scalar(self._graph, module.value)
-        pairs = list(zip(pads[::2], pads[1::2], strict=True))[::-1]  # torch begins with the last axis
-        return padded(self._graph, x, [(0, 0), (0, 0), *pairs], value)
+        _image(sides, x)
+        return self.pad(x, _whole_numbers(module.padding, "its padding", 2 * sides, least=None), module.value)
+
+    def pad(self, x: Flow, pads: Sequence[object], value: object) -> Flow:
+        """So many numbers more or fewer at either end of the last axes, the last one first, all of that value."""
+        if len(pads) % 2 or len(pads) > 2 * len(x.shape):
+            raise InputError(f"{len(pads)} pads for {len(x.shape)} axes")
+        found = _whole_numbers(list(pads), "its padding", len(pads), least=None)
+        pairs = list(zip(found[::2], found[1::2], strict=True))[::-1]
+        around = [(0, 0)] * (len(x.shape) - len(pairs)) + pairs
+        return padded(self._graph, x, around, self._numbers.scalar(self._graph, value))
 
     # -- windows ---------------------------------------------------------------------------------------------------
 
     def _convolution(self, module: Any, x: Flow) -> Flow:
-        image, sides = _image(module, x), _sides_of(module)
+        sides = _sides_of(module)
+        _image(sides, x)
         if module.padding_mode != "zeros":
             raise InputError(f"its padding_mode is {module.padding_mode!r}; only 'zeros' is understood: {INSTEAD}")
         kernel = self._numbers.tensor(self._graph, module, "weight", 2 + sides)
         bias = None if module.bias is None else self._numbers.tensor(self._graph, module, "bias", 1)
+        return self.convolve(x, kernel, bias, module)
+
+    def convolve(self, x: Flow, kernel: Tensor, bias: Tensor | None, settings: Any) -> Flow:
+        """A convolution along all sides but the channels. settings: has stride, padding, dilation and groups.
+
+        Raises: InputError for what does not fit.
+        """
+        sides = len(kernel.shape) - 2
+        if sides not in {1, 2}:
+            raise InputError(f"weights of the shape {list(kernel.shape)}; convolutions have one or two sides")
+        image = _image(sides, x)
         outputs, inner, *size = kernel.shape
-        (groups,) = _whole_numbers(module.groups, "its groups", 1)
+        (groups,) = _whole_numbers(settings.groups, "its groups", 1)
         if image.channels % groups or outputs % groups or inner != image.channels // groups:
             raise InputError(
                 f"weights of the shape {list(kernel.shape)} in {groups} groups, for {image.channels} channels"
             )
-        stride, dilation = _pair(module.stride, "its stride", sides), _pair(module.dilation, "its dilation", sides)
+        stride, dilation = _pair(settings.stride, "its stride", sides), _pair(settings.dilation, "its dilation", sides)
         area = two(size, 1)
-        window = Window.padded(image.grid, area, stride, dilation, _conv_pads(module, sides, area, stride, dilation))
+        pads = _conv_pads(settings.padding, sides, area, stride, dilation)
+        window = Window.padded(image.grid, area, stride, dilation, pads)
         self._graph.budget.count(kernel.size)  # one may stand at many places
         kernel = kernel.reshaped((outputs, inner, *area))
         return image.over(outputs, window, self._graph.convolve(image.flow.numbers, kernel, window, groups, bias))
@@ -226,7 +273,8 @@ class Modules:
         return image.over(image.channels, window, value)
 
     def _pool_window(self, module: Any, x: Flow, dilation: Pair) -> tuple[Image, Window, Pads]:
-        image, sides = _image(module, x), _sides_of(module)
+        sides = _sides_of(module)
+        image = _image(sides, x)
         size = _pair(module.kernel_size, "its kernel_size", sides)
         given = module.kernel_size if module.stride is None else module.stride
         height, width = _pair(module.padding, "its padding", sides, least=0, missing=0)
@@ -237,7 +285,8 @@ class Modules:
         return image, Window.padded(image.grid, size, stride, dilation, pads, ceil=bool(module.ceil_mode)), pads
 
     def _adaptive_pool(self, module: Any, x: Flow) -> Flow:
-        image, sides = _image(module, x), _sides_of(module)
+        sides = _sides_of(module)
+        image = _image(sides, x)
         given = module.output_size
         listed = list(given) if isinstance(given, tuple | list) else [given] * sides
         own = image.grid[-sides:]
@@ -283,8 +332,7 @@ def _sides_of(module: Any) -> int:
     return 1 if type(module).__name__.endswith("1d") else 2
 
 
-def _image(module: Any, x: Flow) -> Image:
-    sides = _sides_of(module)
+def _image(sides: int, x: Flow) -> Image:
     if len(x.shape) != 2 + sides:
         wanted = "(channels, height, width)" if sides == 2 else "(channels, length)"
         raise InputError(
@@ -309,14 +357,14 @@ def _pair(value: object, what: str, sides: int, *, least: int = 1, missing: int 
     return two(_whole_numbers(value, what, sides, least), missing)
 
 
-def _conv_pads(module: Any, sides: int, size: Pair, stride: Pair, dilation: Pair) -> Pads:
+def _conv_pads(padding: object, sides: int, size: Pair, stride: Pair, dilation: Pair) -> Pads:
     """Top, left, bottom, right."""
-    if module.padding == "valid":
+    if padding == "valid":
         return (0, 0, 0, 0)
-    if module.padding == "same":
+    if padding == "same":
         if stride != (1, 1):
             raise InputError("its padding is 'same', and its stride another one than 1")
         height, width = (of * (side - 1) for of, side in zip(dilation, size, strict=True))
         return (height // 2, width // 2, height - height // 2, width - width // 2)
-    height, width = _pair(module.padding, "its padding", sides, least=0, missing=0)
+    height, width = _pair(padding, "its padding", sides, least=0, missing=0)
     return (height, width, height, width)

@@ -34,6 +34,7 @@ from intervalcert.numbers.rounding import sqrt_upper
 
 __all__ = [
     "MAX_DENSE",
+    "MAX_MEAN",
     "ChannelWise",
     "Convert",
     "Convolution",
@@ -54,6 +55,10 @@ Convert = Callable[[RationalMatrix], Matrix[Any]]
 
 MAX_DENSE = 2**24
 """Entries of a matrix that a map is unrolled to: as floats, 128 MiB."""
+
+MAX_MEAN = 65504
+"""The most numbers whose mean is told by its weights, 1 over their count: the largest float16. Whoever makes a mean of
+more says so (`Network.folded`)."""
 
 
 def shape_text(shape: Shape) -> str:

@@ -67,7 +67,7 @@ from intervalcert.errors import InputError, SoundnessError
 from intervalcert.model.activations import FloatError
 from intervalcert.model.evaluation import Evaluator
 from intervalcert.model.layers import INPUT, Layer, Term, are_apart
-from intervalcert.model.linear_maps import Convolution, Dense, FloatMap, IndexMap, LinearMap
+from intervalcert.model.linear_maps import MAX_MEAN, Convolution, Dense, FloatMap, IndexMap, LinearMap
 from intervalcert.model.network import Network
 from intervalcert.numbers.float_environment import arithmetic_fault, product_fault
 from intervalcert.numbers.float_formats import FloatFormat
@@ -148,7 +148,7 @@ def _in_format(linear: LinearMap, form: FloatFormat, index: int) -> LinearMap:
 
 
 def _mean_over(linear: LinearMap) -> int | None:
-    """The c of a map with 1/c or -1/c everywhere, or zeros; c > 1 a whole number. None of another map.
+    """The c of a map with 1/c or -1/c everywhere, or zeros; 1 < c <= MAX_MEAN whole. None of another map.
 
     Whoever has lost that it is a mean (`Convolution.is_mean`) has one nevertheless: as a matrix, if its window is all
     of an image; with zeros, if it is of some channels; negative, if it is subtracted. And a map whose weights happen to
@@ -158,7 +158,7 @@ def _mean_over(linear: LinearMap) -> int | None:
     is_mean = isinstance(linear, Convolution) and linear.is_mean
     if isinstance(linear, Dense | Convolution):
         weight = _only_weight(linear.matrix if isinstance(linear, Dense) else linear.kernel)
-        if weight is not None and weight.numerator == 1 and (weight < 1 or is_mean):
+        if weight is not None and weight.numerator == 1 and (is_mean or 1 < weight.denominator <= MAX_MEAN):
             return weight.denominator
     if is_mean:
         raise InputError("a mean of numbers that do not count alike")
@@ -202,7 +202,10 @@ def _roundings(layer: Layer) -> int:
     """The most roundings that a product of a layer meets, its own among them."""
     if _is_copy(layer):
         return 0
-    beside_a_bias = layer.bias is not None and any(_mean_over(term.map) for term in layer.terms)
+    # A mean's sum has one rounding less than a sum of products; then 1/c and the product with it, or the quotient, have
+    # two at the most, and none but underflow if c is a power of two; and then a bias has one.
+    counts = [_mean_over(term.map) or 1 for term in layer.terms]
+    beside_a_bias = layer.bias is not None and any(count.bit_count() > 1 for count in counts)
     return _summands(layer) + (2 if beside_a_bias else 1)
 
 

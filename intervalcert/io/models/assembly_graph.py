@@ -35,7 +35,7 @@ from intervalcert.io.models.tensors import MAX_COMPUTED, Budget, Tensor
 from intervalcert.model.activations import IDENTITY, Activation, Componentwise, MaxPool, Sigmoid, Sorting, activation
 from intervalcert.model.arrays import MAX_ENTRIES
 from intervalcert.model.layers import Layer
-from intervalcert.model.linear_maps import Shape
+from intervalcert.model.linear_maps import MAX_MEAN, Shape
 from intervalcert.model.network import EpsSpace, Network
 from intervalcert.model.normalisation import (
     FACTOR_BITS,
@@ -128,6 +128,8 @@ class Graph:
     def average(self, x: Value, channels: int, window: Window, count: int) -> Value:
         """The sums over windows, channel by channel, over a count: a mean, if that is how many each window sees."""
         self._check_window(channels, window)
+        if count > MAX_MEAN:  # else its weights tell whoever asks how floats round it
+            self.note(f"a mean over {count} numbers")
         weight = Tensor.of_fractions([Fraction(1, count)], (1, 1), self.budget)
         kernel = weight.broadcast((channels, window.taps))
         return self._mapped(x, convolution(kernel, channels, window, channels), None, (channels, *window.outputs))

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import isfinite
@@ -441,7 +442,9 @@ def _demo(_: argparse.Namespace) -> int:
     from intervalcert.cli.demo import run_demo
     from intervalcert.report.text import print_data
 
-    print_data(run_demo(print_message if is_watched() else lambda _: None))
+    for part in run_demo(print_message if is_watched() else lambda _: None):
+        print_data(part)
+        sys.stdout.flush()  # each part as soon as it is there, also in a pipe
     return 0
 
 

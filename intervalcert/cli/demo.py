@@ -6,12 +6,12 @@ They are globally robust readers of MNIST digits, one of matrices and one with c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from time import perf_counter
 
-from rich.console import Group
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -22,7 +22,7 @@ from intervalcert.execution.streaming import read_labels, summarise
 from intervalcert.io.models import load_model
 from intervalcert.io.models.numpy_files import open_array
 from intervalcert.numbers.text import decimal_lower, decimal_upper
-from intervalcert.report.text import excess_text, percent
+from intervalcert.report.text import excess_text, percent, plain_table
 
 __all__ = ["DATA", "run_demo"]
 
@@ -32,9 +32,14 @@ _ITERATIONS = 11
 _EPS = "0.3"
 
 
-def run_demo(announce: Callable[[str], None] = lambda _: None) -> Group:
-    """Bounds and verdicts on both backends. Raises: SoundnessError if arb does not upper-bound exact."""
+def run_demo(announce: Callable[[str], None] = lambda _: None) -> Iterator[RenderableType]:
+    """Bounds and verdicts on both backends, part by part as they are there.
+
+    Raises: SoundnessError if arb does not upper-bound exact.
+    """
     network = load_model(DATA / "mnist.npz")
+    widths = " - ".join(str(n) for n in (network.inputs, *(layer.shape[0] for layer in network.layers)))
+    yield Text(f"A reader of handwritten digits (MNIST): a ReLU network\n{widths}, {_ITERATIONS} Gram steps a layer.\n")
     bounds: dict[str, Bounds] = {}
     seconds: dict[str, float] = {}
     for name in _BACKENDS:
@@ -42,26 +47,27 @@ def run_demo(announce: Callable[[str], None] = lambda _: None) -> Group:
         start = perf_counter()
         bounds[name] = compute_bounds(network, name, _ITERATIONS)
         seconds[name] = perf_counter() - start
+    yield _comparison(bounds["exact"], bounds["arb"])
+    yield _verdicts(bounds, seconds)
     announce("computing bounds of a convolutional network (some seconds)")
-    widths = " - ".join(str(n) for n in (network.inputs, *(layer.shape[0] for layer in network.layers)))
-    return Group(
-        Text(f"A reader of handwritten digits (MNIST): a ReLU network {widths}, {_ITERATIONS} Gram steps per layer.\n"),
-        _comparison(bounds["exact"], bounds["arb"]),
-        _verdicts(bounds, seconds),
-        *_convolutional(),
-        Text("\nNext: intervalcert bounds MODEL -o bounds.json; intervalcert certify bounds.json OUTPUTS --eps 0.3"),
-    )
+    yield from _convolutional()
+    yield Text("Next: intervalcert bounds MODEL -o bounds.json")
+    yield Text("      intervalcert certify bounds.json OUTPUTS --eps 0.3")
 
 
 def _convolutional() -> tuple[Table, Table]:
     """The norms of a convolutional network's layers, and what its margins certify."""
     network = load_model(DATA / "mnist_cnn.npz")
-    norms = Table(title="\nA reader with convolutions: the operator norm of each layer", title_justify="left")
-    for name in ("layer", "outputs", "at least", "at most", "method"):
-        norms.add_column(name, justify="left" if name in {"layer", "method"} else "right", no_wrap=True)
-    verdicts = Table(title=f"Its outputs for the same images, at eps = {_EPS}", title_justify="left")
-    for name in ("margins", "certified", "accuracy", "VRA"):
-        verdicts.add_column(name, justify="left" if name == "margins" else "right", no_wrap=True)
+    norms = plain_table(
+        "A reader with convolutions: the operator norm of each layer",
+        ("layer", "outputs", "at least", "at most", "method"),
+        texts={"layer", "method"},
+    )
+    verdicts = plain_table(
+        f"Its outputs for the same images, at eps = {_EPS}",
+        ("margins", "certified", "accuracy", "VRA"),
+        texts={"margins"},
+    )
     outputs = open_array(DATA / "mnist_cnn_outputs.npy")
     labels = read_labels(DATA / "mnist_labels.npy", len(outputs), network.outputs)
     by_product = compute_bounds(network, margins="product")
@@ -76,17 +82,19 @@ def _convolutional() -> tuple[Table, Table]:
 
 
 def _comparison(exact: Bounds, arb: Bounds) -> Table:
-    table = Table(title="Every arb bound is at least the exact one", title_justify="left")
-    for name in ("bound", "exact", "arb", "arb above exact by", "holds"):
-        table.add_column(name, justify="left" if name in {"bound", "holds"} else "right", no_wrap=True)
+    table = plain_table(
+        "Every arb bound is at least the exact one",
+        ("bound", "exact", "arb", "excess", "holds"),
+        texts={"bound", "holds"},
+    )
     pairs = [
         (f"norm of layer {i}", e.upper, a.upper) for i, (e, a) in enumerate(zip(exact.layers, arb.layers, strict=True))
     ]
     margins = [(e, a) for i in range(exact.classes) for j in range(i) for e, a in [_pair(exact, arb, i, j)]]
     worst = max(margins, key=lambda pair: pair[1] / pair[0] if pair[0] else 1)
-    pairs += [("largest margin", *max(margins)), ("margin with the largest excess", *worst)]
+    pairs += [("largest margin", *max(margins)), ("margin of largest excess", *worst)]
     for what, e, a in pairs:
-        table.add_row(what, decimal_upper(e, 20), decimal_upper(a, 20), excess_text(a, e), "yes" if e <= a else "NO")
+        table.add_row(what, decimal_upper(e, 15), decimal_upper(a, 15), excess_text(a, e), "yes" if e <= a else "NO")
     wrong = [what for what, e, a in pairs if e > a] + ["a margin" for e, a in margins if e > a]
     if wrong:
         raise SoundnessError(f"arb is below exact: {', '.join(wrong)}")
@@ -100,9 +108,11 @@ def _pair(exact: Bounds, arb: Bounds, i: int, j: int) -> tuple[Fraction, Fractio
 def _verdicts(bounds: dict[str, Bounds], seconds: dict[str, float]) -> Table:
     outputs = open_array(DATA / "mnist_outputs.npy")
     labels = read_labels(DATA / "mnist_labels.npy", len(outputs), bounds["exact"].classes)
-    table = Table(title=f"{len(outputs)} test outputs at eps = {_EPS} (L2, input space)", title_justify="left")
-    for name in ("backend", "bounds computed in", "certified", "accuracy", "VRA"):
-        table.add_column(name, justify="left" if name == "backend" else "right", no_wrap=True)
+    table = plain_table(
+        f"{len(outputs)} test outputs at eps = {_EPS} (L2, input space)",
+        ("backend", "bounds computed in", "certified", "accuracy", "VRA"),
+        texts={"backend"},
+    )
     certified = []
     for name in _BACKENDS:
         verdicts = certify(bounds[name], outputs, _EPS)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 
 import numpy as np
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
@@ -15,7 +16,7 @@ from rich.text import Text
 from intervalcert.backends.protocol import Floats
 from intervalcert.bounds.audit import AuditReport
 from intervalcert.bounds.margin_bounds import Margins
-from intervalcert.bounds.results import MOST_READ, Bounds
+from intervalcert.bounds.results import Bounds
 from intervalcert.execution.streaming import Summary
 from intervalcert.model.activations import activation
 from intervalcert.model.layers import INPUT, Layer
@@ -34,6 +35,7 @@ __all__ = [
     "network_tables",
     "outward_text",
     "percent",
+    "plain_table",
     "print_data",
     "scaling_text",
     "summary_table",
@@ -47,15 +49,30 @@ _MARGINS = {
 }
 
 
+_CLASSES_SHOWN = 12
+"""So many classes' margins fit into 80 columns; of more only the least and the largest are shown."""
+
+
 def print_data(renderable: RenderableType) -> None:
-    """To standard output; wide enough that a pipe does not wrap it."""
+    """To standard output: 80 columns in a pipe, or as many as a terminal has."""
     console = Console()
     # A column that is too narrow would cut digits off: rather let the terminal wrap the lines.
-    needed = Measurement.get(console, console.options.update(width=10_000), renderable).maximum
+    needed = Measurement.get(console, console.options.update(width=10_000), renderable).minimum
     console = Console(width=max(console.width, needed))
     with console.capture() as captured:  # rich would end the program itself if the reader has gone
         console.print(renderable)
-    print(captured.get(), end="")
+    print("\n".join(line.rstrip() for line in captured.get().split("\n")), end="")
+
+
+def plain_table(title: str, names: Iterable[str], texts: Container[str] = ()) -> Table:
+    """A table with few lines, so that more fits into 80 columns: numbers to the right, `texts` to the left.
+
+    Cells that are too long are folded between their words, and no number is ever cut (`print_data`).
+    """
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for name in names:
+        table.add_column(name, justify="left" if name in texts else "right")
+    return table
 
 
 def percent(part: int, total: int) -> str:
@@ -75,38 +92,14 @@ def excess_text(upper: Fraction, lower: Fraction) -> str:
 
 def bounds_tables(bounds: Bounds) -> Group:
     """Layers, margins, and whatever a reader must know about how they were found."""
-    layers = Table(title="Operator norm of each layer", title_justify="left")
-    kinds = any(layer.what != "dense" for layer in bounds.layers)
-    titles = ["layer", *(["map"] if kinds else []), "shape", "activation"]
-    titles += ["lower", "upper", "tightness", "method", "computed by"]
-    titles += ["input to here"] if bounds.margins.sigmas else []
-    for name in titles:
-        is_text = name in {"map", "activation", "method", "computed by"}
-        layers.add_column(name, justify="left" if is_text else "right", no_wrap=True)
-    rows = [layer.shape[0] for layer in bounds.layers]
-    rows[-1] -= bounds.single is not None  # the threshold is no output of the model
-    for index, layer in enumerate(bounds.layers):
-        sigmas = bounds.margins.sigmas[layer.layer : layer.layer + 1]
-        layers.add_row(
-            str(layer.layer) if layer.source == layer.layer - 1 else f"{layer.layer}, of {_source_text(layer.source)}",
-            *([layer.what] if kinds else []),
-            f"{rows[index]} x {layer.shape[1]}",
-            _activation_text(bounds.activations[layer.layer], bounds.single),
-            decimal_lower(layer.lower, 10),
-            decimal_upper(layer.upper, 10),
-            excess_text(layer.upper, layer.lower),
-            layer.method if layer.method != "gram" else f"gram, {layer.iterations} steps",
-            layer.computed_by,
-            *map(_slope, sigmas),
-        )
-    notes = [f"layer {layer.layer}: {reason}" for layer in bounds.layers for reason in layer.skipped_because]
-    notes += [f"margins: {reason}" for reason in bounds.margins.skipped_because]
-    parts: list[RenderableType] = [layers]
+    parts: list[RenderableType] = [_norms(bounds)]
     if bounds.single is None:
         parts.append(_margins(bounds.margins))
     else:
         parts.append(Text(f"Lipschitz bound of the output: {decimal_upper(bounds.margins.matrix[0][1], 10)}"))
         parts.append(Text(f"Classes: {bounds.single}"))
+    notes = [f"layer {layer.layer}: {reason}" for layer in bounds.layers for reason in layer.skipped_because]
+    notes += [f"margins: {reason}" for reason in bounds.margins.skipped_because]
     if notes:
         parts.append(Text("What was not used, and why:\n  " + "\n  ".join(notes)))
     names = ", ".join(source.name for source in bounds.sources)
@@ -114,6 +107,35 @@ def bounds_tables(bounds: Bounds) -> Group:
     how = _MARGINS["product" if without_chain else bounds.method.margins]
     parts.append(Text(f"Bounds of {names} over the reals, {distance_text(bounds.eps_space)}, margins by {how}"))
     return Group(*parts)
+
+
+def _norms(bounds: Bounds) -> Group:
+    """Of each layer; below the table, which number systems computed them."""
+    kinds = any(layer.what != "dense" for layer in bounds.layers)
+    reached = bool(bounds.margins.sigmas)
+    names = ["layer", "map" if kinds else "shape", "lower", "upper", "tightness", "method"]
+    names += ["from input"] if reached else []
+    table = plain_table("Operator norm of each layer", names, texts={"map", "method"})
+    rows = [layer.shape[0] for layer in bounds.layers]
+    rows[-1] -= bounds.single is not None  # the threshold is no output of the model
+    by: dict[str, list[str]] = {}
+    for index, layer in enumerate(bounds.layers):
+        sigmas = bounds.margins.sigmas[layer.layer : layer.layer + 1]
+        name = (
+            str(layer.layer) if layer.source == layer.layer - 1 else f"{layer.layer}, of {_source_text(layer.source)}"
+        )
+        by.setdefault(layer.computed_by, []).append(name)
+        table.add_row(
+            name,
+            layer.what if kinds else f"{rows[index]} x {layer.shape[1]}",
+            decimal_lower(layer.lower, 9),
+            decimal_upper(layer.upper, 9),
+            excess_text(layer.upper, layer.lower),
+            layer.method if layer.method != "gram" else f"gram, {layer.iterations} steps",
+            *map(_slope, sigmas),
+        )
+    lines = [name if len(by) == 1 else f"{name}: layer {'; '.join(layers)}" for name, layers in by.items()]
+    return Group(table, Text(f"Computed by {'; '.join(lines)}\n"))
 
 
 def _source_text(source: int) -> str:
@@ -139,7 +161,7 @@ def _slope(sigma: Fraction) -> str:
 def _margins(margins: Margins) -> RenderableType:
     """A table; of many classes a line instead."""
     matrix, classes = margins.matrix, len(margins.matrix)
-    if classes > MOST_READ:
+    if classes > _CLASSES_SHOWN:
         upper, lower = np.tril_indices(classes, -1)
         floats = margins.floats_upper[upper, lower]
         # Rounding is monotone: the least and the largest are among those whose floats are.
@@ -149,12 +171,10 @@ def _margins(margins: Margins) -> RenderableType:
             f"Margin Lipschitz bounds of {len(floats)} pairs of classes: from {decimal_upper(least, 6)} ({i}, {j}) "
             f"to {decimal_upper(most, 6)} ({k}, {m})"
         )
-    table = Table(title="Margin Lipschitz bound of each pair of classes", title_justify="left")
-    table.add_column("", justify="right")
-    for j in range(classes):
-        table.add_column(str(j), justify="right", no_wrap=True)
+    table = plain_table("Margin Lipschitz bound of each pair of classes", ("", *map(str, range(classes))))
+    digits = 4 if classes <= 10 else 3
     for i, row in enumerate(matrix):
-        table.add_row(str(i), *("·" if i == j else decimal_upper(x, 5) for j, x in enumerate(row)))
+        table.add_row(str(i), *("·" if i == j else decimal_upper(x, digits) for j, x in enumerate(row)))
     return table
 
 
@@ -216,22 +236,20 @@ def _six_digits(x: Fraction, rounding: str) -> str:
 def network_tables(network: Network, space: EpsSpace) -> Group:
     """What was understood of a model. Requires: it is as it was read."""
     content = network.measured_in(space).content
-    layers = Table(title="Layers", title_justify="left")
-    graph = () if network.is_dense else ("of", "map")
-    for name in ("layer", *graph, "outputs", "inputs", "bias", "activation", "slopes", "numbers"):
-        texts = name in {*graph, "bias", "activation", "slopes"}
-        layers.add_column(name, justify="left" if texts else "right", no_wrap=True)
+    dense = network.is_dense
+    names = ("layer", *(("outputs", "inputs") if dense else ("of", "map", "outputs")), "bias", "activation", "slopes")
+    texts = {"of", "map", "bias", "activation", "slopes"}
+    layers = plain_table("Layers", (*names, "numbers"), texts)
     for index, layer in enumerate(network.model_layers):
         for place, term in enumerate(layer.terms):
-            kind = () if network.is_dense else (_source_text(term.source), str(term.map))
-            sizes = term.map.shape if network.is_dense else map(shape_text, (term.map.out_shape, term.map.in_shape))
+            sizes = map(str, term.map.shape)
+            what = tuple(sizes) if dense else (_source_text(term.source), str(term.map), shape_text(term.map.out_shape))
             if place:  # one more branch of the same layer
-                layers.add_row("", *kind, *map(str, sizes), "", "", "", "")
+                layers.add_row("", *what, "", "", "", "")
                 continue
             bias = "yes" if layer.columns else "no"
             name = _activation_text(network.activations[index], network.single)
-            count = f"{layer.parameters:,}"
-            layers.add_row(str(index), *kind, *map(str, sizes), bias, name, _slopes_text(layer), count)
+            layers.add_row(str(index), *what, bias, name, _slopes_text(layer), f"{layer.parameters:,}")
     facts = Table(show_header=False, box=None)
     shape = "" if network.shape is None else f" of the shape {' x '.join(map(str, network.shape))}"
     facts.add_row("input", f"{network.inputs} numbers{shape}")
@@ -253,8 +271,9 @@ def network_tables(network: Network, space: EpsSpace) -> Group:
             f"{decimal_upper(width, 2)}",
         )
     for source in network.sources:
-        facts.add_row("sha256", f"{source.sha256}  {source.name}")
-    facts.add_row("network", f"{content}  (its exact numbers, whatever the file)")
+        facts.add_row("file", source.name)
+        facts.add_row("  sha256", source.sha256)
+    facts.add_row("network", f"{content}\nthe hash of its exact numbers, whatever the file")
     return Group(layers, facts)
 
 
@@ -298,9 +317,7 @@ def audit_table(report: AuditReport, eps_space: str) -> Group:
     if report.recomputed:
         parts.append(Text(f"Without the witnesses of the bounds, by others that were found here: {report.recomputed}"))
     if report.unconfirmed:
-        table = Table(title="Not confirmed", title_justify="left")
-        for name in ("claim", "claimed", "exact"):
-            table.add_column(name, justify="left" if name == "claim" else "right")
+        table = plain_table("Not confirmed", ("claim", "claimed", "exact"), texts={"claim"})
         for claim in report.unconfirmed:
             if claim.exact is None or claim.exact > 2**MAX_BINARY_EXPONENT:
                 shown_exact = "not proved" if claim.exact is None else f"beyond 2^{MAX_BINARY_EXPONENT}"

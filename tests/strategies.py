@@ -6,6 +6,7 @@ independent of the package's own matrix code.
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise
 from operator import mul
 from random import Random
@@ -22,20 +23,24 @@ Rows = list[list[Fraction]]
 # -- numbers ---------------------------------------------------------------------------------------------------------
 
 
+@cache  # hypothesis looks at a strategy once, if it stays the same
 def powers_of_two(lowest=-1100, highest=1100):
     return st.integers(lowest, highest).map(lambda e: Fraction(2) ** e)
 
 
+@cache
 def decimals(digits=5, whole=3):
     """Numbers as text files hold them: few digits after the point."""
     limit = 10 ** (digits + whole)
     return st.integers(-limit, limit).map(lambda k: Fraction(k, 10**digits))
 
 
+@cache
 def subnormals():
     return st.integers(-(2**20), 2**20).map(lambda k: k * Fraction(2) ** -1074)
 
 
+@cache
 def extremes():
     """Near 10^300 and 10^-300: products and squares leave the range of floats."""
     return st.builds(
@@ -43,6 +48,7 @@ def extremes():
     )
 
 
+@cache
 def near_powers():
     """2^e·(1 ± 2^-k): where mantissas carry and borrow."""
     return st.builds(
@@ -53,6 +59,7 @@ def near_powers():
     )
 
 
+@cache
 def fractions():
     """Exact rationals of many scales and kinds, of either sign."""
     return st.one_of(
@@ -68,10 +75,12 @@ def fractions():
     )
 
 
+@cache
 def non_negative():
     return fractions().map(abs)
 
 
+@cache
 def positive():
     return non_negative().filter(bool)
 
@@ -96,6 +105,7 @@ class Segment:
         return backend.scalar(point) if backend.working_bits is None else backend.hull(self.lower, self.upper)
 
 
+@cache
 def segments():
     """Points, sets that are narrow next to their magnitude, and sets of any width, perhaps across zero."""
     width = st.one_of(  # a part of the point's magnitude, or a number of its own
@@ -111,12 +121,14 @@ def segments():
     return st.builds(segment, fractions(), width, width)
 
 
+@cache
 def segments_around_zero():
     """With zero inside, both ends of any size."""
     parts = st.fractions(0, 1, max_denominator=100)
     return st.builds(lambda a, b, part: Segment(-a, part * b, b), non_negative(), non_negative(), parts)
 
 
+@cache
 def segments_without_zero():
     """For divisors, of either sign."""
     return seeds().map(lambda seed: random_divisor(Random(seed)))
@@ -185,14 +197,17 @@ MATRIX_KINDS = {
 }
 
 
+@cache
 def shapes(most=4):
     return st.tuples(st.integers(1, most), st.integers(1, most))
 
 
+@cache
 def seeds():
     return st.integers(0, 2**32)
 
 
+@cache
 def rational_matrices(shape=None, kinds=tuple(MATRIX_KINDS)):
     """`RationalMatrix` of the kinds named; `shape` is a pair, a strategy of pairs, or None for up to 4 x 4."""
     pairs = shapes() if shape is None else st.just(shape) if isinstance(shape, tuple) else shape
@@ -255,6 +270,7 @@ def random_divisor(random: Random) -> Segment:
     return Segment(lower, inner, upper) if random.random() < 0.5 else Segment(-upper, -inner, -lower)
 
 
+@cache
 def matrix_sets(shape=None, kinds=tuple(MATRIX_KINDS)):
     """Sets of matrices from points to very wide ones, and differences of such, which often have zero inside."""
     one = Segment(Fraction(1), Fraction(1), Fraction(1))

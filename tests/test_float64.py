@@ -125,10 +125,10 @@ def missed_distances(data, metric=None):
     unit *= 1 if metric is None else metric.denominator
     ball = None if metric is None else BACKEND.matrix(metric)
     found = BACKEND.matrix(data).distances_squared(ball)
+    inner = matmul(matmul(rows, weights), rows.T)  # (x - y)ᵀW(x - y) = xᵀWx + yᵀWy - xᵀWy - yᵀWx
     missed = []
     for place, (j, i) in enumerate(zip(*np.tril_indices(len(rows), -1), strict=True)):
-        apart = rows[j] - rows[i]
-        exact = Fraction(int(matmul(matmul(apart[None], weights), apart[:, None])[0, 0]), unit)
+        exact = Fraction(int(inner[j, j] + inner[i, i] - inner[i, j] - inner[j, i]), unit)
         if not found[place].lower() <= exact <= found[place].upper():
             missed.append((i, j))
     return missed

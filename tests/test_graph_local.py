@@ -24,6 +24,7 @@ from intervalcert.proof.graph_chain import Contenders, Functions
 from intervalcert.proof.graph_local import GraphLocalChecker, GraphLocalWitness
 from intervalcert.proof.graphs import Passage
 from intervalcert.proof.images import Compression
+from intervalcert.proof.local import Leads
 from intervalcert.search import graph_guide
 from intervalcert.search import graph_local as search_module
 from intervalcert.search import images as images_search
@@ -291,9 +292,12 @@ class Case:
         self.leads = np.full(self.network.outputs - 1, 1e6)
 
     def proves(self, witness, name="exact", **other):
-        given = {"inner": self.inner, "leads": self.leads, "eps": self.eps} | other
+        given = {"leads": self.leads, "deductions": None, "of": witness.winner, "eps": self.eps} | other
+        leads = Leads(given.pop("of"), given.pop("leads"), given.pop("deductions"))
         try:
-            GraphLocalChecker(self.network, get_backend(name)).check(witness, **given)
+            GraphLocalChecker(self.network, get_backend(name)).check(
+                witness, given.pop("inner", self.inner), leads, **given
+            )
         except InconclusiveError:
             return False
         return True
@@ -464,8 +468,9 @@ def test_other_values_are_refused(cases):
         assert not case.proves(case.witness, leads=case.leads[1:])
         assert not case.proves(case.witness, leads=case.leads * np.nan)
         assert not case.proves(case.witness, leads=case.leads * 0)
-        assert not case.proves(case.witness, margin_deductions=case.leads)
-        assert not case.proves(case.witness, margin_deductions=-case.leads)
+        assert not case.proves(case.witness, deductions=case.leads)
+        assert not case.proves(case.witness, deductions=-case.leads)
+        assert not case.proves(case.witness, of=1 - case.witness.winner), "leads of another class"
         assert not case.proves(case.witness, inner=case.inner[:-1])
         for k, (low, high) in enumerate(case.inner):
             inner = list(case.inner)

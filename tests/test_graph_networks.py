@@ -183,6 +183,15 @@ def test_what_is_not_added_up_stays_apart():
     grouped = Convolution(rationals(random, 2, 1), 2, Window((2, 2), (2, 2), (1, 1)), 2)
     assert merged(one, other) is not None
     assert merged(one, grouped) is None
+    wide = (1, 20_000)
+    far = [
+        Convolution(
+            RationalMatrix.from_floats(np.ones((1, 2))), 1, Window(wide, wide, (1, 2), (1, 1), (1, d), (0, 4000))
+        )
+        for d in (8001, 8000)
+    ]
+    assert merged(*far) is None, "a window of 8,002 places over 20,000"
+    assert merged(far[0], far[0]) is not None
     index = IndexMap(np.array([1, 0, 2, 3, 4, 5, 6, 7]), (2, 2, 2), (2, 2, 2))
     assert merged(index, identity((2, 2, 2))) is None
     twice = merged(index, index)

@@ -28,7 +28,7 @@ from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import float_enclosure, sqrt_upper
 from intervalcert.proof import local as proof_module
 from intervalcert.proof.ellipsoids import Sector
-from intervalcert.proof.local import LocalChecker, LocalWitness
+from intervalcert.proof.local import Leads, LocalChecker, LocalWitness
 from intervalcert.report.text import summary_table
 from intervalcert.search import local as search_module
 from intervalcert.search.ellipsoids import guess_step
@@ -469,10 +469,10 @@ def proves(network, chains, x, eps, winner, name):
     return proved(prover(network, name), chains, ends, leads, eps, winner)
 
 
-def proved(checker, chains, ends, leads, eps, winner, *margin_deductions):
+def proved(checker, chains, ends, leads, eps, winner, deductions=None, of=None):
     witness = LocalWitness(winner, tuple(map(tuple, chains)))
     try:
-        claim = checker.check(witness, ends[:-1], leads, eps, *margin_deductions)
+        claim = checker.check(witness, ends[:-1], Leads(winner if of is None else of, leads, deductions), eps)
     except InconclusiveError:
         return False
     assert (claim.winner, claim.eps) == (winner, eps)
@@ -705,6 +705,7 @@ def test_links_that_fit_nothing_are_refused(chains, name):
     ends, leads = enclosed(GOOD, AT, 1)
     for winner, eps in ((-1, EPS), (2, EPS), (1, -EPS)):
         assert not proved(prover(GOOD, name), chains, ends, leads, eps, winner)
+    assert not proved(prover(GOOD, name), chains, ends, leads, EPS, 1, of=0), "leads of another class"
     for deductions in (np.zeros(()), np.zeros(2), np.zeros((1, 1))):
         assert not proved(prover(GOOD, name), chains, ends, leads, EPS, 1, deductions)
 

@@ -9,6 +9,7 @@ import time
 import zipfile
 from dataclasses import replace
 from fractions import Fraction
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,8 @@ from intervalcert.errors import InconclusiveError, UnboundedError, UndecidedErro
 from intervalcert.io.array_archive import write_arrays
 from intervalcert.io.bounds_file import witnesses_of
 from intervalcert.io.witness_file import load_witnesses, packed_witnesses
+from intervalcert.model.activations import MaxPool, activation
+from intervalcert.model.layers import Term
 from intervalcert.model.linear_maps import Convolution, Dense
 from intervalcert.model.windows import Window
 from intervalcert.numbers.matrices import RationalMatrix, exact_integers
@@ -87,6 +90,35 @@ def test_so_are_those_of_any_scale(tmp_path, scale):
     bounds = compute_bounds(network, "float64")
     save_bounds(bounds, tmp_path / "b.json")
     assert audit(load_bounds(tmp_path / "b.json"), network).unconfirmed == ()
+
+
+def linear_or_still(kind):
+    """Graphs whose witnesses are empty somewhere: where nothing bends, or a convolution is zero."""
+    rng = np.random.default_rng(1)
+    padded, one = Window.padded((4, 4), (3, 3), pads=(1, 1, 1, 1)), Window.padded((4, 4), (1, 1), (2, 2))
+    numbers = np.zeros((2, 9)) if kind == "zero" else rng.integers(-8, 9, (2, 9)) / 8
+    first = Convolution(RationalMatrix.from_floats(numbers), 1, padded)
+    function = MaxPool.of(2, one) if kind == "windows of one" else activation("relu" if kind == "zero" else kind)
+    count = prod(function.out_shape((2, 4, 4)))
+    last = [Term(0, Dense(RationalMatrix.from_floats(rng.integers(-8, 9, (3, count)) / 8)))]
+    last += [Term(-1, Dense(RationalMatrix.from_floats(rng.integers(-8, 9, (3, 16)) / 8)))]
+    last = last[:1] if kind == "identity" else last  # a circulant chain takes one branch
+    return Network.of_terms([(Term(-1, first),), tuple(last)], between=[function.name])
+
+
+@pytest.mark.parametrize("kind", ["windows of one", "group_sort:1:1", "identity", "zero"])
+def test_where_nothing_bends_the_witnesses_are_kept_and_confirmed(tmp_path, kind):
+    """A chain without links is a chain, and arrays without numbers are not missing."""
+    network = linear_or_still(kind)
+    bounds = compute_bounds(network, "float64")
+    save_bounds(bounds, tmp_path / "b.json")
+    again = load_bounds(tmp_path / "b.json")
+    found = witnesses_of(again)[0]
+    assert found is not None
+    assert len(found.chains) == len(bounds.witnesses.chains)
+    assert found.chains or kind == "zero"
+    report = audit(again, network)
+    assert (report.unconfirmed, report.recomputed) == ((), "")
 
 
 def test_they_travel_with_the_bounds(tmp_path):

@@ -16,7 +16,14 @@ from intervalcert.proof.torus import SemiTorusWitness, TorusWitness
 
 __all__ = ["BLOCK_PARTS", "block_arrays", "block_of"]
 
-BLOCK_PARTS = ("kind", "shifts", "exponents", "shapes", "rows")
+BLOCK_PARTS: Mapping[str, npt.NDArray[Any]] = {
+    "kind": np.zeros(0, dtype=np.int64),
+    "shifts": np.zeros(0),
+    "exponents": np.zeros(0, dtype=np.int64),
+    "shapes": np.zeros((0, 4), dtype=np.int64),
+    "rows": np.zeros(0),
+}
+"""The names of the arrays, each with an empty one: those of a map that is zero need no factors."""
 
 _BANDED, _SEMI_TORUS, _TORUS = range(3)
 

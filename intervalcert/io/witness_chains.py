@@ -49,7 +49,11 @@ def with_diagonal(square: Floats, diagonal: Floats) -> Floats:
 
 
 def graph_arrays(chain: GraphChain, name: str) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-    """The arrays of a chain for all inputs, with their names. Raises: ValueError for links of one point."""
+    """The arrays of a chain for all inputs, with their names. Raises: ValueError for links of one point.
+
+    How many links it has stands beside them: where nothing bends there are none, and it is a chain all the same.
+    """
+    yield f"{name}.links", np.array([len(chain)], dtype=np.int64)
     for index, link in enumerate(chain):
         yield from ((f"{name}.{index}.{part}", array) for part, array in _link_arrays(link))
 
@@ -72,10 +76,16 @@ def _link_arrays(link: Link) -> Iterator[tuple[str, npt.NDArray[Any]]]:
         yield "numbers", np.array([step.e])
 
 
-def graph_of(known: Arrays, name: str) -> GraphChain:
-    """The chain of that name, whose arrays are taken out. Raises: KeyError or ValueError for what is none."""
+def graph_of(known: Arrays, name: str) -> GraphChain | None:
+    """The chain of that name, whose arrays are taken out; None if there is none.
+
+    Raises: KeyError or ValueError for what is none.
+    """
+    if f"{name}.links" not in known:
+        return None
+    (count,) = _flat(known, f"{name}.links", 1)
     links: list[Link] = []
-    while True:
+    while len(links) < count:
         place = f"{name}.{len(links)}"
         if f"{place}.factor" in known:
             (turn,), (slack,) = _flat(known, f"{place}.integers", 1), _flat(known, f"{place}.numbers", 1)
@@ -83,7 +93,8 @@ def graph_of(known: Arrays, name: str) -> GraphChain:
         elif f"{place}.sector" in known:
             links.append(Functions(Sector(*_rows(known, f"{place}.sector", 2)), _bending(known, place), np.zeros(0)))
         else:
-            return tuple(links)
+            raise ValueError(f"{place} is missing")
+    return tuple(links)
 
 
 def _bending(known: Arrays, place: str) -> Bending | None:
@@ -133,7 +144,9 @@ def circulant_arrays(witness: CirculantWitness, name: str) -> Iterator[tuple[str
         "g": [step.g.ravel() for step in steps],
     }
     for part, arrays in parts.items():
-        yield f"{name}.{part}", np.concatenate(arrays)
+        joined = np.concatenate(arrays)
+        if joined.size:  # where no function bends there is no G
+            yield f"{name}.{part}", joined
 
 
 def circulant_of(known: Arrays, name: str) -> CirculantWitness | None:
@@ -155,7 +168,7 @@ def _steps(known: Arrays, name: str) -> Iterator[CirculantStep]:
     shapes, numbers = known.pop(f"{name}.shapes"), known.pop(f"{name}.numbers")
     if shapes.ndim != 2 or shapes.shape[1] != 2 or numbers.shape != (len(shapes), 3) or (shapes < 0).any():
         raise ValueError(f"{name}.shapes or {name}.numbers is of another shape")
-    rest = {part: known.pop(f"{name}.{part}").ravel() for part in _STEP_PARTS}
+    rest = {part: known.pop(f"{name}.{part}", np.zeros(0)).ravel() for part in _STEP_PARTS}
     at = dict.fromkeys(_STEP_PARTS, 0)
 
     def taken(part: str, count: int) -> Floats:

@@ -57,7 +57,7 @@ _MEMBER = re.compile(
     r"(norm(0|[1-9]\d{0,3})\.(direction|integers|factor|numbers|same"
     r"|block(0|[1-9]\d{0,3})\.(kind|shifts|exponents|shapes|rows))"
     r"|chain[01]\.(0|[1-9]\d{0,3})\.(integers|numbers|near|factor|above|core|vectors|g)"
-    r"|graph[01]\.(0|[1-9]\d{0,3})\.(integers|numbers|sector|vectors|g|factor|units)"
+    r"|graph[01]\.links|graph[01]\.(0|[1-9]\d{0,3})\.(integers|numbers|sector|vectors|g|factor|units)"
     r"|circulant[01]\.(integers|shapes|numbers|near|above|core|after|g|(0|[1-9]\d{0,3})\.vectors))\.npy"
 )
 
@@ -73,7 +73,7 @@ _VECTORS = 5
 _MOST_CHAINS = 2
 """Of each kind."""
 
-_INTEGERS = (".integers", ".same", ".kind", ".exponents", ".shapes")
+_INTEGERS = (".integers", ".same", ".kind", ".exponents", ".shapes", ".links")
 """Endings of what holds whole numbers."""
 
 
@@ -103,7 +103,8 @@ def packed_witnesses(witnesses: Witnesses) -> bytes | None:
             arrays[f"{name}.factor"] = lower_triangle(norm.factor.triangle)
             arrays[f"{name}.numbers"] = np.array([norm.factor.shift])
         for k, block in enumerate(norm.blocks):
-            arrays.update((f"{name}.block{k}.{part}", array) for part, array in block_arrays(block).items())
+            parts = block_arrays(block).items()
+            arrays.update((f"{name}.block{k}.{part}", array) for part, array in parts if array.size)
     counts = {"chain": 0, "graph": 0, "circulant": 0}
     for chain in witnesses.chains:
         kind = _kind(chain)
@@ -119,14 +120,15 @@ def packed_witnesses(witnesses: Witnesses) -> bytes | None:
 def _kind(chain: AnyChain) -> str:
     if isinstance(chain, CirculantWitness):
         return "circulant"
-    return "chain" if all(isinstance(link, ChainLink) for link in chain) else "graph"
+    return "chain" if chain and all(isinstance(link, ChainLink) for link in chain) else "graph"
 
 
 def _chain_arrays(chain: AnyChain, name: str) -> Iterator[tuple[str, Floats]]:
     if isinstance(chain, CirculantWitness):
         yield from circulant_arrays(chain, name)
         return
-    yield from graph_arrays(tuple(link for link in chain if not isinstance(link, ChainLink)), name)
+    if name.startswith("graph"):
+        yield from graph_arrays(tuple(link for link in chain if not isinstance(link, ChainLink)), name)
     for index, link in enumerate(chain):
         if isinstance(link, ChainLink):
             yield from ((f"{name}.{index}.{part}", array) for part, array in _link_arrays(link))
@@ -195,7 +197,8 @@ def _witnesses(arrays: Arrays) -> Witnesses:
         blocks: list[ConvolutionWitness] = []
         while f"{name}.block{len(blocks)}.kind" in known:
             place = f"{name}.block{len(blocks)}"
-            blocks.append(block_of({part: known.pop(f"{place}.{part}") for part in BLOCK_PARTS}, place))
+            parts = {part: known.pop(f"{place}.{part}", empty) for part, empty in BLOCK_PARTS.items()}
+            blocks.append(block_of(parts, place))
         norms.append(NormWitness(direction, factor, None if steps < 0 else steps, tuple(blocks)))
     chains = tuple(_chains(known))
     if known:
@@ -211,7 +214,7 @@ def _chains(known: Arrays) -> Iterator[AnyChain]:
         if links:
             yield tuple(links)
         through_graph = graph_of(known, f"graph{which}")
-        if through_graph:
+        if through_graph is not None:
             yield through_graph
     for which in range(_MOST_CHAINS):
         circulant = circulant_of(known, f"circulant{which}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
 
-from intervalcert.model.linear_maps import Convolution, Dense, IndexMap, LinearMap, sum_of
-from intervalcert.model.windows import Pair, Window
+from intervalcert.model.linear_maps import MAX_DENSE, Convolution, Dense, IndexMap, LinearMap, sum_of
+from intervalcert.model.windows import Pair, Window, is_held
 from intervalcert.numbers.matrices import RationalMatrix
 
 __all__ = ["merged"]
@@ -47,12 +47,18 @@ def _as_convolution(linear: LinearMap, like: LinearMap) -> Convolution | None:
 
 
 def _merged(one: Convolution, other: Convolution) -> Convolution | None:
-    """With a window that has the places of both. Along each axis those are  stride·i + offset, at some offsets."""
+    """With a window that has the places of both. Along each axis those are  stride·i + offset, at some offsets.
+
+    None if that is too large: dilations without a common divisor have places at every offset between the ends.
+    """
     if one.in_shape != other.in_shape or one.out_shape != other.out_shape:
         return None
     if one.window.stride != other.window.stride:
         return None
     (h, dy, top), (w, dx, left) = (_axis(one.window, other.window, axis) for axis in range(2))
+    most = max(MAX_DENSE, 4 * prod(one.kernel.shape), 4 * prod(other.kernel.shape))
+    if one.kernel.shape[0] * one.channels * h * w > most or not is_held(one.window.inputs, one.window.outputs, (h, w)):
+        return None
     window = Window(one.window.inputs, one.window.outputs, (h, w), one.window.stride, (dy, dx), (top, left))
     return Convolution(sum_of(_spread(one, window), _spread(other, window)), one.channels, window)
 

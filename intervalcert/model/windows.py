@@ -16,7 +16,7 @@ import numpy as np
 from intervalcert.backends.protocol import Indices
 from intervalcert.errors import InputError
 
-__all__ = ["MISSING", "Pair", "Window"]
+__all__ = ["MISSING", "Pair", "Window", "is_held"]
 
 Pair = tuple[int, int]
 """Along the height, and along the width."""
@@ -29,6 +29,11 @@ MAX_SIDE = 2**20
 
 MAX_TABLE = 2**26
 """Entries of a table of positions."""
+
+
+def is_held(inputs: Pair, outputs: Pair, size: Pair) -> bool:
+    """Whether a window of that size is small enough for a table of all positions."""
+    return max(size) <= MAX_SIDE and prod(size) * max(prod(inputs), prod(outputs)) <= MAX_TABLE
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class Window:
         sides = (*self.inputs, *self.outputs, *self.size, *self.stride, *self.dilation)
         if min(sides) < 1 or min(self.before) < 0 or max(*sides, *self.before) > MAX_SIDE:
             raise InputError(f"a window of {self.size} over {self.inputs} that makes no sense, or is too large")
-        if prod(self.size) * max(prod(self.inputs), prod(self.outputs)) > MAX_TABLE:
+        if not is_held(self.inputs, self.outputs, self.size):
             raise InputError(f"a window of {self.size} over {self.inputs}: that many positions are not held")
         for name, same in (("stride", self.outputs), ("dilation", self.size)):
             given: Pair = getattr(self, name)

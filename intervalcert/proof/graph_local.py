@@ -38,7 +38,7 @@ from intervalcert.proof.ellipsoids import Sector
 from intervalcert.proof.graph_chain import Contenders, Functions, GraphChain, WitnessGuide, images_below
 from intervalcert.proof.graphs import Passage
 from intervalcert.proof.images import row_squares_upper
-from intervalcert.proof.local import LocalClaim, remaining_leads
+from intervalcert.proof.local import Leads, LocalClaim
 from intervalcert.proof.sectors import Bools, holds_sector, is_within_reach
 
 __all__ = ["Facts", "GraphLocalChecker", "GraphLocalWitness", "NearPoint", "champions"]
@@ -148,18 +148,17 @@ class GraphLocalChecker:
         self,
         witness: GraphLocalWitness,
         inner: Sequence[FloatBounds],
-        leads: Floats,
+        leads: Leads,
         eps: Fraction,
-        margin_deductions: Floats | None = None,
     ) -> LocalClaim:
         """The claim that the witness's winner stays ahead of every other class within eps, by more than the deductions.
 
-        Requires: `inner` encloses Σ T·x + b of each hidden layer at the input, `leads` are those of the winner over the
-        other classes, in their order, from below.
+        Requires: `inner` encloses Σ T·x + b of each hidden layer at the input.
         Raises: InconclusiveError unless that is proved here.
         """
-        if not witness.chains or eps < 0 or not 0 <= witness.winner < self._network.outputs:
-            raise UndecidedError("a witness without a chain, of no class, or of no eps")
+        if not witness.chains or eps < 0:
+            raise UndecidedError("a witness without a chain, or of no eps")
+        left = leads.left(witness.winner, self._network.outputs)
         if [low.shape for low, _ in inner] != [(layer.shape[0],) for layer in self._network.layers[:-1]]:
             raise UndecidedError("values of other layers")
         known: Facts = {}
@@ -169,8 +168,7 @@ class GraphLocalChecker:
             guide.finish()
             known = guide.facts
         parts = [self._against(witness.winner, *part) for part in images_below(self._network, images, self._backend)]
-        squares = row_squares_upper(reduce(add, parts)).tolist() if parts else [0.0] * len(leads)
-        left = remaining_leads(leads, margin_deductions, self._network.outputs)
+        squares = row_squares_upper(reduce(add, parts)).tolist() if parts else [0.0] * len(left)
         proved = all(
             lead > 0 and math.isfinite(square) and lead**2 > eps**2 * Fraction(max(square, 0.0))
             for lead, square in zip(left, squares, strict=True)

@@ -35,7 +35,7 @@ from intervalcert.proof.data import Witness
 from intervalcert.proof.ellipsoids import LoewnerMajorant, Sector, Step, check_majorant, check_step, point
 from intervalcert.proof.sectors import holds_sector, is_within_reach
 
-__all__ = ["LocalChecker", "LocalClaim", "LocalLink", "LocalWitness", "bent_layers", "remaining_leads"]
+__all__ = ["Leads", "LocalChecker", "LocalClaim", "LocalLink", "LocalWitness", "bent_layers"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,6 +71,29 @@ class LocalClaim:
     proved_by: str
 
 
+@dataclass(frozen=True, eq=False)
+class Leads:
+    """At the input: those of one class over the others, in their order, from below; and what is to be taken off them.
+
+    deductions: for errors of another kind, none of them negative; None for none.
+    """
+
+    winner: int
+    lower: Floats
+    deductions: Floats | None = None
+
+    def left(self, winner: int, outputs: int) -> list[Fraction]:
+        """Less the deductions, exactly. Raises: UndecidedError unless these are leads of that class over all others."""
+        taken_off = np.zeros(self.lower.shape) if self.deductions is None else self.deductions
+        if not (np.isfinite(taken_off).all() and (taken_off >= 0).all() and np.isfinite(self.lower).all()):
+            raise UndecidedError("leads, or what is taken off them, are not finite")
+        if self.winner != winner or not (
+            0 <= winner < outputs and self.lower.shape == taken_off.shape == (outputs - 1,)
+        ):
+            raise UndecidedError("leads of another class, or over another number of classes")
+        return [Fraction(a) - Fraction(b) for a, b in zip(self.lower.tolist(), taken_off.tolist(), strict=True)]
+
+
 def bent_layers(network: Network) -> list[tuple[PiecewiseLinear, Fraction]]:
     """Of each hidden layer: the activation, and the least factor of its uncertain scales."""
     return [
@@ -97,24 +120,22 @@ class LocalChecker:
         self,
         witness: LocalWitness,
         inner: Sequence[FloatBounds],
-        leads: Floats,
+        leads: Leads,
         eps: Fraction,
-        margin_deductions: Floats | None = None,
     ) -> LocalClaim:
         """The claim that the witness's winner stays ahead of every other class within eps, by more than the deductions.
 
-        Requires: `inner` encloses W·x + b of each hidden layer at the input, `leads` are those of the winner over the
-        other classes, in their order, from below.
+        Requires: `inner` encloses W·x + b of each hidden layer at the input.
         Raises: InconclusiveError unless that is proved here.
         """
-        if not witness.chains or eps < 0 or not 0 <= witness.winner < self._network.outputs:
-            raise UndecidedError("a witness without a chain, of no class, or of no eps")
+        if not witness.chains or eps < 0:
+            raise UndecidedError("a witness without a chain, or of no eps")
+        left = leads.left(witness.winner, self._network.outputs)
         known: list[Floats] | None = None
         for links in witness.chains[:-1]:
             self._prove(links, inner, eps, known)
             known = [link.reach for link in links]
         p, kept, exponent = self._prove(witness.chains[-1], inner, eps, known)
-        left = remaining_leads(leads, margin_deductions, self._network.outputs)
         if p is None:
             proved = all(lead > 0 for lead in left)
         else:
@@ -185,16 +206,6 @@ class LocalChecker:
         if len(links) != len(self._functions) or before is None:
             raise UndecidedError("a chain that ends too early")
         return before, kept, total
-
-
-def remaining_leads(leads: Floats, margin_deductions: Floats | None, outputs: int) -> list[Fraction]:
-    """The leads over all classes but one less what is to be taken off them, exactly."""
-    taken_off = np.zeros(leads.shape) if margin_deductions is None else margin_deductions
-    if not (np.isfinite(taken_off).all() and (taken_off >= 0).all() and np.isfinite(leads).all()):
-        raise UndecidedError("leads, or what is taken off them, are not finite")
-    if not leads.shape == taken_off.shape == (outputs - 1,):
-        raise UndecidedError("leads of another number of classes")
-    return [Fraction(lead) - Fraction(off) for lead, off in zip(leads.tolist(), taken_off.tolist(), strict=True)]
 
 
 def _check_link(link: LocalLink, rows: int) -> None:

@@ -26,7 +26,7 @@ from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.proof.graph_local import GraphLocalChecker, GraphLocalWitness
 from intervalcert.proof.graphs import Passage
-from intervalcert.proof.local import LocalChecker, LocalClaim, LocalWitness
+from intervalcert.proof.local import Leads, LocalChecker, LocalClaim, LocalWitness
 from intervalcert.search.float_network import FloatNetwork
 from intervalcert.search.graph_guide import TooWideError
 from intervalcert.search.graph_local import GraphLocalSearch
@@ -134,10 +134,10 @@ class LocalVerifier:
             ratio, witness = search.search(rounds)
         if witness is None:
             return LocalVerdict(False, ratio)
-        leads, taken_off = self.points.leads(logits, witness.winner)[0], search.margin_deductions
+        leads = Leads(witness.winner, self.points.leads(logits, witness.winner)[0], search.margin_deductions)
 
         def check(backend: Backend[Any], shown: Any) -> LocalClaim:
-            claim: LocalClaim = self._on(backend).check(shown, ends[:-1], leads, eps, taken_off)
+            claim: LocalClaim = self._on(backend).check(shown, ends[:-1], leads, eps)
             return claim
 
         for shown, ladder in self._tries(search, witness, ends[:-1], eps, rounds):

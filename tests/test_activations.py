@@ -16,6 +16,7 @@ from intervalcert.model.activations import (
     Clip,
     PiecewiseLinear,
     activation,
+    activation_of,
 )
 from intervalcert.numbers.float_formats import get_format
 from intervalcert.numbers.matrices import RationalMatrix
@@ -34,6 +35,41 @@ def test_a_name_makes_what_has_that_name(name):
     assert hash(activation(made.name)) == hash(made)
     with pytest.raises(FrozenInstanceError):
         made.name = "relu"
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "made"),
+    [
+        ("min_max:halves", (6,), "group_sort:2:3"),
+        ("MinMax:halves:descending", (4, 2, 3), "group_sort:2:12:descending"),
+        ("min_max:neighbours", (6, 5), "group_sort:2:5"),
+        ("group_sort:3:neighbours", (6, 2, 2), "group_sort:3:4"),
+        ("relu", (5,), "relu"),
+        ("group_sort:2:1", (5,), "group_sort:2:1"),
+    ],
+)
+def test_names_that_group_channels(name, shape, made):
+    assert activation_of(name, shape) == activation(made)
+
+
+@pytest.mark.parametrize(
+    "name", ["min_max:halves", "group_sort:2:neighbours", "group_sort:0:neighbours", "relu:halves"]
+)
+def test_channels_that_are_no_such_groups_are_refused(name):
+    with pytest.raises(InputError):
+        activation_of(name, (5,))
+
+
+def test_groups_of_channels_between_matrices():
+    """The name is resolved at each layer, and what is sorted is what the name says."""
+    weights = [np.eye(4), np.eye(4), np.eye(4)[:2]]
+    network = Network.from_arrays(weights, between="min_max:halves")
+    assert network.activations == ("group_sort:2:2", "group_sort:2:2", None)
+    found = evaluate(network, np.array([[0.75, -0.5, -0.25, 0.5]]), scale=1, backend="exact")
+    assert found.lower[-1].tolist() == found.upper[-1].tolist() == [[-0.25, -0.5]]
+    mixed = Network.from_arrays(weights, between=["min_max:neighbours", "relu"])
+    found = evaluate(mixed, np.array([[0.75, -0.5, -0.25, 0.5]]), scale=1, backend="exact")
+    assert found.lower[-1].tolist() == found.upper[-1].tolist() == [[0.0, 0.75]]
 
 
 def test_names_that_differ_are_different_activations():

@@ -870,9 +870,9 @@ def test_faults_and_number_systems_are_summed_up(monkeypatch):
     shown = text_of(summary_table(second, "1", given_logits=False))
     assert "proved by" in shown
     assert "float64 1" in shown
-    assert "faults" in shown
+    assert "ended early" in shown
     assert broken_text() in shown
-    assert "faults" not in text_of(summary_table(first, "1", given_logits=False))
+    assert "ended early" not in text_of(summary_table(first, "1", given_logits=False))
 
 
 def broken_text():

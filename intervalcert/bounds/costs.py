@@ -8,7 +8,7 @@ tell seconds from hours.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,11 @@ import numpy as np
 from intervalcert.model.linear_maps import ChannelWise, Convolution, Dense, LinearMap
 from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.proof.circulant_chain import CirculantWitness
 from intervalcert.proof.data import arrays_of
 from intervalcert.proof.layer_norms import NormWitness
 from intervalcert.proof.norms import MAX_ITERATIONS
-from intervalcert.proof.witnesses import Witnesses
+from intervalcert.proof.witnesses import AnyChain, Witnesses
 
 __all__ = ["exact_seconds", "tuning_seconds", "usual_seconds"]
 
@@ -59,13 +60,14 @@ def exact_seconds(network: Network, witnesses: Witnesses, prec: int) -> float:
         _norm(branch.map, _steps(witness), prec, _guessed_bits(witness))
         for branch, witness in zip(network.branches, witnesses.norms, strict=False)
     )
-    return norms + _margins(network, prec, [_guessed_bits(chain) for chain in witnesses.chains])
+    return norms + _margins(network, prec, [_chain_seconds(network, chain) for chain in witnesses.chains])
 
 
 def usual_seconds(network: Network) -> float:
     """The same for default bounds: all norms by Cholesky, one chain."""
     norms = sum(_norm(branch.map, 0, _USUAL_PREC) for branch in network.branches)
-    return norms + _margins(network, _USUAL_PREC, [_GUESSED])
+    usual = _chain(network, _GUESSED) if network.is_dense else _graph_chain(_usual_shapes(network), _GUESSED)
+    return norms + _margins(network, _USUAL_PREC, [usual])
 
 
 def tuning_seconds(network: Network, rounds: int) -> float:
@@ -115,13 +117,31 @@ def _convolution(linear: Convolution, guessed: int) -> float:
     return _LAYER + len(linear.blocks()) * (gram + factor)
 
 
-def _margins(network: Network, prec: int, chains: Sequence[int]) -> float:
-    """chains: the bits of the numbers that each was guessed with."""
+def _margins(network: Network, prec: int, chains: Sequence[float]) -> float:
+    """chains: what each of them takes, but for the pairs."""
     heads = 0.0
     for matrix in network.head:
         classes, width, bits = *matrix.shape, _bits(matrix)
         heads += _product(classes, width, classes, bits, bits) + classes**2 / 2 * _PAIR * (1 + prec / 1024)
-    return heads + sum(heads + _chain(network, guessed) for guessed in (chains if network.is_dense else ()))
+    return heads + sum(heads + chain for chain in chains)
+
+
+def _chain_seconds(network: Network, chain: AnyChain) -> float:
+    guessed = _guessed_bits(chain)
+    if network.is_dense and not isinstance(chain, CirculantWitness):
+        return _chain(network, guessed)
+    return _graph_chain([array.shape for array in arrays_of(chain) if array.ndim == 2], guessed)
+
+
+def _graph_chain(shapes: Iterable[tuple[int, ...]], guessed: int) -> float:
+    """From the matrices of its witness: each is multiplied some six times, with others of its size."""
+    return sum(6 * _product(rows, max(rows, columns), columns, 2 * guessed, guessed) for rows, columns in shapes)
+
+
+def _usual_shapes(network: Network) -> list[tuple[int, int]]:
+    """Of the matrices of a chain through a graph: as wide as the layer, but hardly wider than twice the inputs."""
+    sides = (min(layer.shape[0], 2 * network.inputs) for layer in network.layers[:-1])
+    return [(side, side) for side in sides]
 
 
 def _chain(network: Network, guessed: int) -> float:

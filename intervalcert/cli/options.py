@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["check_sources", "parsed"]
 
 _ACTIVATIONS = (
-    "relu, tanh, hard_tanh, sigmoid, softplus, identity, group_sort, min_max, leaky_relu:SLOPE, elu:ALPHA or clip:LO:HI"
+    "relu, tanh, hard_tanh, sigmoid, softplus, identity, leaky_relu:SLOPE, elu:ALPHA, clip:LO:HI, min_max:halves, "
+    "min_max:neighbours, group_sort:SIZE:neighbours, or min_max and group_sort for bounds alone"
 )
 
 

@@ -51,6 +51,7 @@ __all__ = [
     "Sorting",
     "Tanh",
     "activation",
+    "activation_of",
 ]
 
 MAX_BITS = 8_400
@@ -631,6 +632,41 @@ def activation(name: str) -> Activation:
         raise InputError(f"the constant of the activation {name!r} depends on {PARAMETRISED[kind].depends_on}")
     known = ", ".join((*ACTIVATIONS, *(f"{kind}:VALUE" for kind in PARAMETRISED)))
     raise InputError(f"no Lipschitz constant is known for the activation {name!r}: use {known}")
+
+
+_BY_CHANNELS = ("halves", "neighbours")
+
+
+def activation_of(name: str, shape: tuple[int, ...]) -> Activation:
+    """The activation of that name for numbers of that shape, channels first; also of names that group the channels:
+
+        min_max:halves              channel c of the first half with c of the second: the smaller ones come first
+        min_max:neighbours          channels 2c and 2c + 1: the smaller one becomes 2c
+        group_sort:SIZE:neighbours  channels c·SIZE to c·SIZE + SIZE - 1, in ascending order
+
+    each with :descending for the other order. At each place of an image its own numbers are compared.
+    Raises: InputError if the channels are no such groups.
+    """
+    kind, *parts = name.split(":")
+    kind = _SPELLINGS.get(kind.replace("_", "").lower(), kind)
+    order = ":descending" if parts[-1:] == ["descending"] else ""
+    groups = parts[:-1] if order else parts
+    if not groups or groups[-1] not in _BY_CHANNELS:
+        return activation(name)
+    channels, inner = shape[0], prod(shape[1:])
+    match kind, groups:
+        case "min_max", ["halves"]:
+            size, inner = 2, inner * (channels // 2)
+        case "min_max", ["neighbours"]:
+            size = 2
+        case "group_sort", [text, "neighbours"]:
+            size = _natural(text, name)
+        case _:
+            return activation(name)
+    if channels % size:
+        sides = "x".join(map(str, shape))
+        raise InputError(f"{name!r} of the shape {sides}, whose {channels} channels are no groups of {size}")
+    return activation(f"group_sort:{size}:{inner}{order}")
 
 
 def _parameter(text: str, name: str) -> Fraction:

@@ -24,7 +24,7 @@ from typing import Literal, TypeVar
 import numpy.typing as npt
 
 from intervalcert.errors import InputError, UsageError, error_context, shortened
-from intervalcert.model.activations import IDENTITY, activation
+from intervalcert.model.activations import IDENTITY, activation_of
 from intervalcert.model.arrays import exact_bias, exact_matrix
 from intervalcert.model.layers import INPUT, Layer, Term, UncertainScale
 from intervalcert.model.linear_maps import Dense, LinearMap, identity, shape_text
@@ -369,9 +369,10 @@ class Network:
             raise InputError(f"{len(terms)} layers, but {len(biases)} bias vectors: there must be one per layer")
         last = max(len(terms) - 1, 0)
         listed = isinstance(between, list | tuple)
-        functions = [activation(x) for x in between] if listed else [activation(str(between))] * last
-        if len(functions) != last:
-            raise InputError(f"{last + 1} layers, but {len(functions)} activations: there must be one between any two")
+        names = list(between) if listed else [str(between)] * last
+        if len(names) != last:
+            raise InputError(f"{last + 1} layers, but {len(names)} activations: there must be one between any two")
+        functions = [activation_of(x, each[0].map.out_shape) for x, each in zip(names, terms, strict=False)]
         layers, single = read_single(
             tuple(
                 Layer(each, biases[i] if biases is not None else None, functions[i] if i < last else None)

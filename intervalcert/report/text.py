@@ -49,6 +49,8 @@ _MARGINS = {
 }
 
 
+_COLUMNS = 80
+
 _CLASSES_SHOWN = 12
 """So many classes' margins fit into 80 columns; of more only the least and the largest are shown."""
 
@@ -172,10 +174,21 @@ def _margins(margins: Margins) -> RenderableType:
             f"to {decimal_upper(most, 6)} ({k}, {m})"
         )
     table = plain_table("Margin Lipschitz bound of each pair of classes", ("", *map(str, range(classes))))
-    digits = 4 if classes <= 10 else 3
-    for i, row in enumerate(matrix):
-        table.add_row(str(i), *("·" if i == j else decimal_upper(x, digits) for j, x in enumerate(row)))
+    texts = next(
+        found for digits in (4, 3, 2, 1) if (found := _texts(matrix, digits)) and (_fits(found) or digits == 1)
+    )
+    for i, row in enumerate(texts):
+        table.add_row(str(i), *row)
     return table
+
+
+def _texts(matrix: Sequence[Sequence[Fraction]], digits: int) -> list[list[str]]:
+    return [["·" if i == j else decimal_upper(x, digits) for j, x in enumerate(row)] for i, row in enumerate(matrix)]
+
+
+def _fits(rows: Sequence[Sequence[str]]) -> bool:
+    """Whether a table of them, each row with its number, is at most as wide as a terminal."""
+    return 4 + sum(1 + max(map(len, column)) for column in zip(*rows, strict=True)) <= _COLUMNS
 
 
 def _ends(floats: Floats) -> list[int]:
@@ -198,7 +211,7 @@ def summary_table(summary: Summary, eps: str, *, given_logits: bool = True) -> T
         shown = ", ".join(f"{name} {count}" for name, count in summary.proved_by.most_common())
         table.add_row("proved by", shown, "number systems")
     if summary.faults:
-        table.add_row("faults", str(summary.faults.total()), "attempts at an input that did not end, because:")
+        table.add_row("ended early", str(summary.faults.total()), "attempts at an input, because:")
         for fault, count in summary.faults.most_common(3):
             table.add_row("", str(count), fault)
     if summary.right is not None and summary.right_and_certified is not None:

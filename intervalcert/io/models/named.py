@@ -21,6 +21,7 @@ from intervalcert.errors import InputError, error_context
 from intervalcert.io.models.assembly import Assembly
 from intervalcert.io.models.interface import Hints
 from intervalcert.io.models.tensors import MAX_NUMBERS, Tensor
+from intervalcert.model.activations import activation_of
 from intervalcert.model.network import Network
 
 __all__ = ["FLOAT_KINDS", "Stored", "from_bfloat16", "network_of"]
@@ -68,7 +69,7 @@ def network_of(found: Mapping[str, Stored], hints: Hints) -> Network:
             advice = " (the order is that of the numbers in the names: another is given with --layers)"
             raise InputError(f"layer {name!r}: {error}{advice if by_name else ''}") from None
         if index < len(order) - 1:
-            assembly.activate(hints.activation or "relu")
+            assembly.activate(activation_of(hints.activation or "relu", (assembly.width,)).name)
     return assembly.network()
 
 

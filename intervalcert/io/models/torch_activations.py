@@ -1,26 +1,18 @@
 """Modules of somebody's own that are activations, because the caller says so: which one, and which numbers it groups.
 
-A name is that of an activation (`activation`), or says groups along the channels, the axis behind the batch (of flat
-inputs: the numbers themselves):
-
-    min_max:halves              channel c of the first half with c of the second: the smaller ones come first
-    min_max:neighbours          channels 2c and 2c + 1: the smaller one becomes 2c
-    group_sort:SIZE:neighbours  channels c·SIZE to c·SIZE + SIZE - 1, in ascending order
-
-each with :descending for the other order. At each place of an image its own numbers are compared. Nothing of this is
-checked against the module: it is trusted, as --activation is.
+A name is that of an activation (`activation_of`), which may say groups along the channels: the axis behind the batch,
+of flat inputs the numbers themselves. Nothing of this is checked against the module: it is trusted, as --activation is.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from intervalcert.errors import InputError, UsageError
-from intervalcert.io.models.onnx_values import Flow, shown
-from intervalcert.model.activations import Componentwise, Sorting, activation
+from intervalcert.io.models.onnx_values import Flow
+from intervalcert.model.activations import Componentwise, Sorting, activation, activation_of
 
 __all__ = ["Said", "activation_for"]
 
@@ -71,19 +63,4 @@ def _checked(name: str) -> str:
 
 def activation_for(said: str, x: Flow) -> str:
     """The name of the activation, for what has that shape. Raises: InputError if that has no such groups."""
-    kind, *parts = said.split(":")
-    order = ":descending" if parts[-1:] == ["descending"] else ""
-    groups = parts[:-1] if order else parts
-    channels, inner = x.sides[1], math.prod(x.sides[2:])
-    match kind, groups:
-        case "min_max", ["halves"]:
-            size, inner = 2, inner * (channels // 2)
-        case "min_max", ["neighbours"]:
-            size = 2
-        case "group_sort", [text, "neighbours"] if text.isascii() and text.isdecimal() and int(text) > 0:
-            size = int(text)
-        case _:
-            return _checked(said)
-    if channels % size:
-        raise InputError(f"{said!r} of the shape {shown(x.shape)}, whose {channels} channels are no groups of {size}")
-    return _checked(f"group_sort:{size}:{inner}{order}")
+    return _checked(activation_of(said, tuple(x.sides[1:])).name)

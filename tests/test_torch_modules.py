@@ -772,7 +772,7 @@ CHANGED = {
     "widths": (lambda: nn.Sequential(linear(4, 3), nn.ReLU(), linear(2, 3)), "the module 2 .*for 3 inputs"),
     "no layer": (lambda: nn.Sequential(nn.ReLU()), "nothing says how wide"),
     "empty": (lambda: nn.Sequential(), "nothing says how wide"),
-    "many slopes": (lambda: around(nn.PReLU(4)).double(), "4 slopes"),
+    "many slopes": (lambda: around(nn.PReLU(5)).double(), "5 slopes"),
     "a slope that is nan": (lambda: around(nn.LeakyReLU(math.nan)), "not a real number"),
     "an infinite slope": (lambda: around(nn.LeakyReLU(math.inf)), "not finite"),
     "a slope that is a tensor": (lambda: around(nn.LeakyReLU(torch.tensor(0.5))), "not a real number"),

@@ -333,6 +333,19 @@ class Graph:
         made = self._applied(function, Value(x.origin, before, x.origin.shape))
         return Value(made, NOTHING.at(index, x.width, x.width), x.shape)
 
+    def leaky(self, x: Value, slopes: Tensor) -> Value:
+        """The sum max(x, 0) + slopes·min(x, 0), entry by entry, as slopes·x + (1 - slopes)·max(x, 0) where they differ.
+
+        Requires: a vector. (With slopes in [0, 1] its norm is at most 1 + the largest less the smallest of them.)
+        """
+        self._check_vector(x, slopes)
+        numerators, denominator = slopes.exact()
+        found = [Fraction(number, denominator) for number in numerators.tolist()]
+        if len(set(found)) == 1:
+            return self.activate(x, f"leaky_relu:{found[0]}" if found[0] else "relu")
+        above = Tensor.of_fractions([1 - slope for slope in found], (len(found),), self.budget)
+        return self.add([self.scale(x, slopes), self.scale(self.activate(x, "relu"), above)])
+
     def max_pool(self, x: Value, channels: int, window: Window) -> Value:
         """The largest number in each window, channel by channel."""
         if channels * prod(window.inputs) != x.width:

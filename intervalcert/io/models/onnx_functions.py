@@ -82,14 +82,7 @@ def prelu(graph: Graph, _: Node, values: Values) -> Value:
     flow, listed = entrywise(x, slopes)
     if flow is not x:
         raise InputError("its slopes depend on the input")
-    numerators, denominator = listed.exact()
-    if len(found := set(numerators.tolist())) > 1:
-        raise InputError(
-            f"it has {len(found)} different slopes, as one for each channel; only one for all numbers is read: use a "
-            "LeakyRelu"
-        )
-    slope = Fraction(found.pop(), denominator)
-    return _activate(graph, [flow], f"leaky_relu:{slope}" if slope else "relu")
+    return replace(flow, value=graph.leaky(flow.numbers, listed))
 
 
 def elu(graph: Graph, node: Node, values: Values) -> Value:

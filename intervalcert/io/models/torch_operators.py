@@ -159,13 +159,10 @@ class Modules:
 
     def _prelu(self, module: Any, x: Flow) -> Flow:
         slopes = self._numbers.tensor(self._graph, module, "weight", 1)
-        if slopes.size != 1:
-            raise InputError(
-                f"it has {slopes.size} slopes, one for each channel; only one for all numbers is understood (use a "
-                "LeakyReLU, or PReLU())"
-            )
-        numerators, denominator = slopes.exact()
-        return self.activate(x, f"leaky_relu:{Fraction(numerators.tolist()[0], denominator)}")
+        channels = x.sides[1] if len(x.shape) > 1 else 1
+        if slopes.size not in {1, channels}:
+            raise InputError(f"it has {slopes.size} slopes, and is applied to what has the shape {shown(x.shape)}")
+        return replace(x, value=self._graph.leaky(x.numbers, slopes))
 
     def _softplus(self, module: Any, x: Flow) -> Flow:
         numbers = self._numbers

@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from compare.attack import Campaign, attack
 from compare.harness import Outcome, Setting, table
 from compare.subjects import Subject, robust
 from intervalcert import Bounds, Network, certify, certify_inputs, compute_bounds, evaluate, load_model
@@ -36,6 +35,7 @@ from intervalcert.bounds.norm_bounds import LayerBound, Plan, layer_bound
 from intervalcert.model.linear_maps import Convolution
 from intervalcert.model.windows import Window
 from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.search.attack import Campaign, attack
 from intervalcert.search.chain import search_chains
 from intervalcert.search.circulant_chain import search_circulant
 from intervalcert.search.float_network import FloatNetwork

@@ -29,10 +29,11 @@ from intervalcert.model.single import Single
 from intervalcert.numbers.float_formats import get_format
 from intervalcert.numbers.parsing import as_fraction, is_flat, is_listed, plain_array
 from intervalcert.proof.norms import Iterations
+from intervalcert.verify.complete import DEFAULT_DUAL_STEPS, MAX_DUAL_STEPS
 from intervalcert.verify.deployed import as_deployed
 from intervalcert.verify.enclosures import Evaluation, evaluations
 from intervalcert.verify.jobs import Job, batches_of
-from intervalcert.verify.local import DEFAULT_ROUNDS
+from intervalcert.verify.local import DEFAULT_ROUNDS, can_be_refined
 from intervalcert.verify.number_table import Epsilons, NumberTable
 from intervalcert.verify.points import PointVerifier
 from intervalcert.verify.program_logits import LogitVerifier
@@ -199,6 +200,8 @@ def certify_inputs(
     bounds: Bounds | None = None,
     local: bool = False,
     local_rounds: int | None = None,
+    complete: bool = False,
+    dual_steps: int | None = None,
     deployed: str = "real",
     scale: Number | None = None,
     jobs: int = 1,
@@ -216,6 +219,9 @@ def certify_inputs(
         local: try again, at the input itself, what the bounds leave open (some milliseconds an input, more for those
             that come close).
         local_rounds: of the search for each of them; 10 by default.
+        complete: decide every point, if that can be: what `local` leaves open is certified by a quadratic dual, or
+            falsified by a counterexample (`Verdicts.counterexamples`). Over the reals. It implies `local`.
+        dual_steps: of the search for the dual of a class, where a short one is not enough; 200 by default.
         deployed: which network that is: ``real``, the function over the reals; or ``float32``, ``float16``,
             ``bfloat16``, ``float64``: the program in that format, its weights rounded to it, with any order of
             summation, for all inputs within eps that the format can represent (see `deployed`).
@@ -229,12 +235,34 @@ def certify_inputs(
         raise UsageError(f"{jobs!r} jobs: at least one process must work")
     network = _as_network(network)
     rows, units = _input_table(network, inputs, scale)
-    verifier = PointVerifier(verification_job(network, bounds, rounds if local else None, deployed))
+    steps = complete_steps(complete, dual_steps, deployed)
+    wanted = rounds if local or (complete and can_be_refined(network)) else None
+    verifier = PointVerifier(verification_job(network, bounds, wanted, deployed, steps))
     found = verified_inputs(verifier, [rows], units, _epsilons(eps, len(rows)), jobs=jobs)
     return Verdicts.joined([verdicts for verdicts, _ in found], units.floats)
 
 
-def verification_job(network: Network, bounds: Bounds | None, local_rounds: int | None, deployed: str = "real") -> Job:
+def complete_steps(complete: bool, dual_steps: int | None, deployed: str) -> int | None:
+    """Of the long dual, if every point is to be decided. Raises: UsageError for what does not go together."""
+    if not complete:
+        if dual_steps is not None:
+            raise UsageError("dual steps are of the search that decides every point: say complete")
+        return None
+    if deployed != "real":
+        raise UsageError(f"complete is about the network over the reals, not about a program in {deployed}")
+    steps = DEFAULT_DUAL_STEPS if dual_steps is None else dual_steps
+    if type(steps) is not int or not 0 <= steps <= MAX_DUAL_STEPS:
+        raise UsageError(f"{steps!r} dual steps: choose 0..{MAX_DUAL_STEPS}")
+    return steps
+
+
+def verification_job(
+    network: Network,
+    bounds: Bounds | None,
+    local_rounds: int | None,
+    deployed: str = "real",
+    dual_steps: int | None = None,
+) -> Job:
     """What a `PointVerifier` needs to know; bounds are computed if there are none.
 
     Raises: InputError if the bounds are of another model, or of weights that are rounded when deployed; for regression.
@@ -255,7 +283,8 @@ def verification_job(network: Network, bounds: Bounds | None, local_rounds: int 
                 "the bounds out, and those of the rounded weights are computed"
             )
     norms = tuple(layer.upper for layer in bounds.layers)
-    return Job(run, norms, bounds.margins.matrix, precision_ladder(AUTO), local_rounds, form, bounds.margins.sigmas)
+    margins = bounds.margins
+    return Job(run, norms, margins.matrix, precision_ladder(AUTO), local_rounds, form, margins.sigmas, dual_steps)
 
 
 def _same_maps(one: Network, other: Network) -> bool:

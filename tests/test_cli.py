@@ -154,7 +154,19 @@ def test_certify_json(work):
     found = certified(work, "--labels", "segments_labels.txt", "-o", "verdicts.csv")
     assert list(found) == [
         *("certified", "total", "eps", "accuracy", "vra", "decided_exactly"),
-        *("certified_locally", "proved_by", "faults", "input_range", "semantics", "eps_space", "norm", "threshold"),
+        *(
+            "certified_locally",
+            "falsified",
+            "unknown",
+            "decided_by",
+            "proved_by",
+            "faults",
+            "input_range",
+            "semantics",
+            "eps_space",
+            "norm",
+            "threshold",
+        ),
     ]
     rows = list(csv.DictReader(io.StringIO((work / "verdicts.csv").read_text())))
     labels = [int(line) for line in (work / "segments_labels.txt").read_text().split()]

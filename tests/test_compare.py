@@ -21,7 +21,7 @@ from compare.controls import (
     _on_a_torus,
 )
 from compare.corpus import MODELS, bundled_cnn, corpus, small_model
-from compare.exact_networks import ExactNetwork
+from compare.exact_networks import ExactNetwork, exact_logits
 from compare.graphs import KINDS, TIGHT
 from compare.harness import Asked, Outcome, Setting, store
 from compare.jacobians import GraphJacobian
@@ -392,7 +392,7 @@ def test_exact_logits_are_those_of_the_shipped_outputs():
     outputs = seed.read_outputs(MODELS / "segments_outputs.txt")
     assert set(outputs.epsilons) == {Fraction(1, 4)}
     for index in (0, 99):
-        found = attack.exact_logits(small_model(), [Fraction(int(x), 16) for x in pixels[index]])
+        found = exact_logits(small_model(), [Fraction(int(x), 16) for x in pixels[index]])
         assert found == outputs.rows[index]
 
 
@@ -424,7 +424,7 @@ def test_exact_values_of_the_bundled_cnn_are_those_that_are_shipped_with_it():
 def test_values_of_other_activations_are_refused():
     network = Network.from_arrays([np.eye(2), np.eye(2)], between="tanh")
     with pytest.raises(ValueError, match="tanh"):
-        attack.exact_logits(network, [Fraction(0)] * 2)
+        exact_logits(network, [Fraction(0)] * 2)
 
 
 def test_labels_of_random_graphs_are_what_wins_and_several_classes_do():

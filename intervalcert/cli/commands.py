@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from intervalcert.io.tables import LabelSource, RowSource
     from intervalcert.io.tables.writers import Write
     from intervalcert.model.network import Network
+    from intervalcert.proof.counterexample import Counterexample
     from intervalcert.verify.jobs import Job
     from intervalcert.verify.number_table import Epsilons, NumberTable
     from intervalcert.verify.program_logits import LogitVerifier
     from intervalcert.verify.units import Box, Units
     from intervalcert.verify.vectorised import VectorisedCertifier
+    from intervalcert.verify.verdicts import Verdicts
 
 
 _LONG_AUDIT = 10.0
@@ -99,6 +101,9 @@ def _certify(arguments: argparse.Namespace) -> int:
             "vra": summary.vra,
             "decided_exactly": summary.exactly,
             "certified_locally": summary.locally,
+            "falsified": summary.falsified,
+            "unknown": summary.total - summary.certified - summary.falsified,
+            "decided_by": dict(summary.methods.most_common()),
             "proved_by": dict(summary.proved_by.most_common()),
             "faults": dict(summary.faults.most_common()),
             "input_range": _range(summary.units),
@@ -124,11 +129,12 @@ def _range(units: Units | None) -> list[float | None] | None:
 
 
 def _certify_inputs(arguments: argparse.Namespace) -> Summary:
-    from intervalcert.api import verification_job
+    from intervalcert.api import complete_steps, verification_job
     from intervalcert.execution.streaming import certify_inputs_of
     from intervalcert.io.bounds_file import load_bounds
+    from intervalcert.io.counterexamples import save_counterexamples
     from intervalcert.io.tables.writers import VERDICT_COLUMNS
-    from intervalcert.verify.local import DEFAULT_ROUNDS
+    from intervalcert.verify.local import DEFAULT_ROUNDS, can_be_refined
     from intervalcert.verify.points import PointVerifier
 
     epsilons, unit = _epsilons(arguments), _unit(arguments)
@@ -136,18 +142,31 @@ def _certify_inputs(arguments: argparse.Namespace) -> Summary:
     bounds = load_bounds(arguments.bounds) if arguments.bounds is not None else None
     source, units = _survey_inputs(arguments, network, *unit)
     rounds = DEFAULT_ROUNDS if arguments.local_rounds is None else arguments.local_rounds
-    job = verification_job(network, bounds, rounds if arguments.local else None, arguments.deployed)
+    steps = complete_steps(arguments.complete, arguments.dual_steps, arguments.deployed)
+    is_local = arguments.local or (arguments.complete and can_be_refined(network))
+    job = verification_job(network, bounds, rounds if is_local else None, arguments.deployed, steps)
     _print_coarse(job)
     verifier = PointVerifier(job)
+    falsified: dict[int, Counterexample] = {}
     jobs = (os.cpu_count() or 1) if arguments.jobs is None else arguments.jobs
     with (
         _sink(arguments, VERDICT_COLUMNS) as write,
         _labels(arguments, network.outputs) as labels,
         row_progress("certify", source.size) as on_rows,
     ):
+
+        def seen(verdicts: Verdicts) -> None:
+            falsified.update(verdicts.counterexamples)
+            if write is not None:
+                write(verdicts)
+
+        keeps = write if arguments.counterexamples is None else seen
         summary = certify_inputs_of(
-            verifier, source, units, epsilons, jobs=jobs, labels=labels, write=write, on_rows=on_rows
+            verifier, source, units, epsilons, jobs=jobs, labels=labels, write=keeps, on_rows=on_rows
         )
+    if arguments.counterexamples is not None:
+        save_counterexamples(falsified, network.inputs, arguments.counterexamples)
+        print_message(f"wrote {arguments.counterexamples}")
     return replace(summary, single=network.single)
 
 
@@ -354,6 +373,13 @@ def _check_output(arguments: argparse.Namespace) -> None:
         check_ending(arguments.output)
         others = (getattr(arguments, name, None) for name in ("model", "biases", "inputs", "labels"))
         check_output(arguments.output, arguments.bounds, arguments.outputs, *others)
+    more = getattr(arguments, "counterexamples", None)
+    if more is not None:
+        from intervalcert.io.counterexamples import check_counterexample_ending
+
+        check_counterexample_ending(more)
+        others = (getattr(arguments, name, None) for name in ("model", "biases", "inputs", "labels", "output"))
+        check_output(more, arguments.bounds, arguments.outputs, *others)
 
 
 @contextlib.contextmanager

@@ -114,6 +114,18 @@ def _parser() -> argparse.ArgumentParser:
         "--local", action="store_true", help="look at the input itself where the bounds leave it uncertified"
     )
     _add_rounds(certify, "--local-rounds", "of the local search for each input that comes close (default 10)")
+    certify.add_argument(
+        "--complete",
+        action="store_true",
+        help="decide every input: what --local leaves open (this implies it) is certified by a dual, or falsified by a "
+        "counterexample",
+    )
+    certify.add_argument(
+        "--dual-steps", type=_natural, metavar="N", help="of the search for the dual of a class (default 200)"
+    )
+    certify.add_argument(
+        "--counterexamples", type=Path, metavar="FILE.npz", help="writes the changes that falsify (with --complete)"
+    )
     certify.add_argument("--jobs", type=_natural, metavar="N", help="processes for --inputs (default: one per core)")
     certify.add_argument(
         "--deployed",
@@ -339,14 +351,18 @@ def check_sources(arguments: argparse.Namespace) -> None:
             raise UsageError("--inputs needs the model: --model MODEL")
         if arguments.input_norm is not None:
             raise UsageError("--input-norm is for given logits: the inputs tell their norm themselves")
-        if arguments.local_rounds is not None and not arguments.local:
+        if arguments.local_rounds is not None and not (arguments.local or arguments.complete):
             raise UsageError("--local-rounds is for the local search: say --local")
+        for name in ("dual_steps", "counterexamples"):
+            if getattr(arguments, name) is not None and not arguments.complete:
+                raise UsageError(f"--{name.replace('_', '-')} goes with --complete")
         return
-    for name in ("input_scale", "local_rounds", "jobs"):
+    for name in ("input_scale", "local_rounds", "jobs", "dual_steps", "counterexamples"):
         if getattr(arguments, name) is not None:
             raise UsageError(f"--{name.replace('_', '-')} goes with --inputs")
-    if arguments.local:
-        raise UsageError("--local looks at inputs: say --model MODEL --inputs FILE in the place of OUTPUTS")
+    for name in ("local", "complete"):
+        if getattr(arguments, name):
+            raise UsageError(f"--{name} looks at inputs: say --model MODEL --inputs FILE in the place of OUTPUTS")
     if arguments.deployed == "real":
         names = ("model", "biases", "activation", "layers", "strip_softmax", "threshold", "regression", "mean", "std")
         for name in names:

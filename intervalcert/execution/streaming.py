@@ -114,6 +114,7 @@ class Summary:
     semantics, eps_space: what the verdicts are about. eps: of all outputs; None if they differ.
     exactly: outputs that the filter left to exact rationals.
     locally: how many of the certified ones are so by local refinement alone.
+    falsified: how many are. methods: how many were decided by which; both, where every point was to be decided.
     proved_by: how many certificates each number system proved. faults: how many attempts ended by what.
     single: how a single output was read.
     units: how inputs were read; None where logits were given.
@@ -128,6 +129,8 @@ class Summary:
     right_and_certified: int | None = None
     eps: Fraction | None = None
     locally: int = 0
+    falsified: int = 0
+    methods: Counter[str] = field(default_factory=Counter)
     proved_by: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     single: Single | None = None
@@ -155,6 +158,8 @@ def summarise(verdicts: Sequence[Verdict], labels: Sequence[int] | npt.NDArray[n
         right=None if right is None else int(right.sum()),
         right_and_certified=None if right is None else int((right & found.certified).sum()),
         locally=int(found.locally.sum()),
+        falsified=int(found.falsified.sum()),
+        methods=_methods(found),
         proved_by=_provers(found),
         faults=_faults(found),
     )
@@ -166,6 +171,14 @@ def _provers(found: Verdicts) -> Counter[str]:
         return Counter(found.proved_by[found.certified].tolist())
     exactly = int((found.exactly & found.certified).sum())
     return +Counter({str(found.decided_by[0]): int(found.certified.sum()) - exactly, EXACT: exactly})
+
+
+def _methods(found: Verdicts) -> Counter[str]:
+    """How many were decided by which; of what is left open none."""
+    decided = found.certified | found.falsified
+    if is_one_for_all(found.method):
+        return +Counter({str(found.method[0]): int(decided.sum())})
+    return Counter(found.method[decided].tolist())
 
 
 def _faults(found: Verdicts) -> Counter[str]:
@@ -314,6 +327,8 @@ def _added(one: Summary, other: Summary) -> Summary:
         ),
         eps=other.eps if one.eps == other.eps else None,
         locally=one.locally + other.locally,
+        falsified=one.falsified + other.falsified,
+        methods=one.methods + other.methods,
         proved_by=one.proved_by + other.proved_by,
         faults=one.faults + other.faults,
     )

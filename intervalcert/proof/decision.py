@@ -21,10 +21,22 @@ from intervalcert.numbers.matrices import RationalVector
 from intervalcert.numbers.rounding import float_below
 from intervalcert.numbers.text import shortest_exact
 
-__all__ = ["LOCAL", "MARGINS", "Certifier", "Status", "Verdict", "check_eps", "check_logits", "winner"]
+__all__ = [
+    "ATTACK",
+    "DUAL",
+    "LOCAL",
+    "MARGINS",
+    "Certifier",
+    "Status",
+    "Verdict",
+    "check_eps",
+    "check_logits",
+    "winner",
+]
 
-MARGINS, LOCAL = "margins", "local"
-"""How an output is certified: by margins that hold for all inputs, or by a look at the input itself."""
+MARGINS, LOCAL, DUAL, ATTACK = "margins", "local", "dual", "attack"
+"""How an output is decided: by margins that hold for all inputs, by a chain or a dual at the input itself; falsified by
+an attack."""
 
 
 class Status(StrEnum):
@@ -42,11 +54,12 @@ class Verdict:
     radius: a float strictly below the supremum of the eps at which the output is certified, so that certifying at
     exactly this radius succeeds; 0.0 if there is none, inf if nothing can change the winner.
     semantics: which network it is about: ``real``, or the format of a program. eps_space: where eps is measured.
-    method: ``margins``, or ``local`` if it took a look at the input itself; the radius is then no more than the eps
-    that was asked for.
+    method: ``margins``; ``local`` or ``dual`` if it took a look at the input itself, and the radius is then no more
+    than the eps that was asked for; ``attack`` if it is falsified.
     exactly: whether the filter could not tell and exact rationals decided. (Equal verdicts may differ in this.)
     proved_by: the number system that proved it; empty if the status is unknown. fault: what went wrong in an attempt at
     it, as opposed to one that proved nothing. (Equal verdicts may differ in these, too.)
+    counterexample: what falsifies it: a `Counterexample`, or None.
     """
 
     index: int
@@ -59,6 +72,7 @@ class Verdict:
     exactly: bool = field(default=False, compare=False)
     proved_by: str = field(default="", compare=False)
     fault: str = field(default="", compare=False)
+    counterexample: Any = field(default=None, compare=False, repr=False)
 
     @property
     def certified(self) -> bool:

@@ -151,6 +151,23 @@ class LocalChecker:
             raise UndecidedError("a lead is not proved to last")
         return LocalClaim(witness.winner, eps, self._backend.name)
 
+    def reaches(
+        self, chains: Sequence[Sequence[LocalLink]], inner: Sequence[FloatBounds], eps: Fraction
+    ) -> list[Floats]:
+        """By how much the inner values of each layer change at the most, at any input within eps.
+
+        Requires: `inner` as for `check`. Raises: InconclusiveError unless the chains are proved here.
+        """
+        if not chains or eps < 0:
+            raise UndecidedError("no chain, or no eps")
+        known: list[Floats] | None = None
+        for links in chains:
+            self._prove(links, inner, eps, known)
+            known = [link.reach for link in links]
+        # A chain that ends early says that nothing changes there.
+        still = [np.zeros(len(low)) for low, _ in inner[len(chains[-1]) :]]
+        return [*(link.reach for link in chains[-1]), *still]
+
     def _against(self, winner: int) -> Matrix[Any]:
         """The rows of the last weights: that of the winner less each other one."""
         if winner not in self._slopes:

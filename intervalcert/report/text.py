@@ -26,6 +26,7 @@ from intervalcert.model.single import Single
 from intervalcert.numbers.parsing import MAX_BINARY_EXPONENT, parse_rational
 from intervalcert.numbers.rounding import sqrt_upper
 from intervalcert.numbers.text import decimal_lower, decimal_upper, shortest_exact
+from intervalcert.proof.decision import ATTACK, DUAL
 
 __all__ = [
     "audit_table",
@@ -205,7 +206,14 @@ def summary_table(summary: Summary, eps: str, *, given_logits: bool = True) -> T
     semantics = summary.semantics
     table = Table(show_header=False, box=None)
     table.add_row("certified", f"{summary.certified} of {summary.total}", percent(summary.certified, summary.total))
-    if summary.locally:
+    is_complete = DUAL in summary.methods or ATTACK in summary.methods or summary.falsified
+    if is_complete:
+        unknown = summary.total - summary.certified - summary.falsified
+        table.add_row("falsified", str(summary.falsified), percent(summary.falsified, summary.total))
+        table.add_row("unknown", str(unknown), percent(unknown, summary.total))
+        shown = ", ".join(f"{name} {count}" for name, count in summary.methods.most_common())
+        table.add_row("decided by", shown, "")
+    elif summary.locally:
         table.add_row("  locally", str(summary.locally), "of them at the input itself")
     if summary.proved_by:
         shown = ", ".join(f"{name} {count}" for name, count in summary.proved_by.most_common())

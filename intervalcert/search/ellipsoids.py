@@ -13,7 +13,7 @@ import numpy as np
 from intervalcert.backends.protocol import Floats
 from intervalcert.proof.ellipsoids import LoewnerMajorant, Sector, Step
 
-__all__ = ["GuessedStep", "guess_majorant", "guess_step"]
+__all__ = ["GuessedStep", "guess_inner", "guess_majorant", "guess_step"]
 
 _SLACK = 2.0**-43
 """e is this, times the side, times ||G||_F²; l and s are the same part of norms. More than float64 loses in products,
@@ -73,6 +73,20 @@ def guess_step(s: Floats, sector: Sector, v: Floats) -> GuessedStep:
     if not all(np.isfinite(x).all() for x in (after, g, v, w)):
         raise FloatingPointError("not a matrix of numbers")
     return GuessedStep(Step(sector, v, w, g, core, after, e, slack), s, h)
+
+
+def guess_inner(s: Floats, v: Floats) -> Step:
+    """That K > 0, and B, alone: the step for slopes of 1 and no spread. Raises: as `guess_step`."""
+    side = len(s)
+    some = np.flatnonzero(v)
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        g, e = _guess_inverse(s[np.ix_(some, some)], v[some])
+        h = s[:, some] @ (v[some, None] * g)
+        core = _symmetric(s + h @ h.T)
+        slack = float(np.linalg.norm(core)) * max(side, _SMALL) ** 2 * _SLACK
+        core, after = _raised(core, np.full(side, slack))
+    nothing = np.zeros(side)
+    return Step(Sector(np.ones(side), nothing), v, nothing, g, core, after, e, slack)
 
 
 def _guess_inverse(s: Floats, v: Floats) -> tuple[Floats, float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
@@ -42,6 +43,15 @@ in vain. Nearer than 0.98 all are tried: some rounds lose before they gain."""
 
 _Chain = list[tuple[LocalLink, GuessedStep]]
 """Links, each with what else floats know of its step."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChainsFound:
+    """Chains, w⁻² of each neuron of the last one, and dᵀPd of the lead over each other class, in their order."""
+
+    chains: tuple[tuple[LocalLink, ...], ...]
+    multipliers: tuple[Floats, ...]
+    squares: Floats
 
 
 class LocalSearch:
@@ -80,17 +90,32 @@ class LocalSearch:
             return ratio, None
         return ratio, LocalWitness(self.winner, tuple(tuple(link for link, _ in chain) for chain in chains))
 
-    def _search(self, rounds: int) -> tuple[float, list[_Chain]]:
-        """The last chain gives the slopes, the one before it shorter reaches."""
+    def best_chains(self, rounds: int) -> ChainsFound | None:
+        """The best chains that are found, also where they are not worth a proof; None if there are none.
+
+        The way to better bounds begins there.
+        """
+        _, chains = self._search(rounds, gives_up=False)
+        if not chains or len(chains[-1]) < len(self._functions) or not len(chains[-1][-1][0].kept):
+            return None
+        last, _ = chains[-1][-1]
+        scale = np.ldexp(1.0, sum(link.exponent for link, _ in chains[-1]))
+        d = self._directions[last.kept]
+        squares = np.maximum((d * (last.step.after @ d)).sum(axis=0), 0.0) * scale
+        links = tuple(tuple(link for link, _ in chain) for chain in chains)
+        return ChainsFound(links, tuple(self._multipliers(chains[-1])), squares)
+
+    def _search(self, rounds: int, *, gives_up: bool = True) -> tuple[float, list[_Chain]]:
+        """The last chain gives the slopes, the one before it shorter reaches. gives_up: where there is no hope."""
         if not self._functions or not (self._leads > 0).all():
             return 0.0, []  # of a single layer the margins are exact already
         most = self._largest_ratio()
-        if most < 1:
+        if most < 1 and gives_up:
             return most, []
         first = self._chain(None, None)
         best, worst = self._estimated_ratio(first)
         chains = [first]
-        if best >= WORTH_PROVING or best < HOPELESS:
+        if best >= WORTH_PROVING or (best < HOPELESS and gives_up):
             return best, chains
         reaches = [link.reach for link, _ in first]
         now, chain = self._multipliers(first), first

@@ -31,6 +31,7 @@ class Job:
     exact. local_rounds: of the local search; None for no local refinement.
     form: the format that the network is run in, to whose numbers its weights are rounded already; None for the reals.
     sigmas: of the chain, or none.
+    dual_steps: of the long dual of a class, where every point is to be decided; None if not.
     """
 
     network: Network
@@ -40,6 +41,7 @@ class Job:
     local_rounds: int | None = None
     form: FloatFormat | None = None
     sigmas: tuple[Fraction, ...] = ()
+    dual_steps: int | None = None
 
     @property
     def semantics(self) -> str:

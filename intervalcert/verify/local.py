@@ -34,7 +34,7 @@ from intervalcert.search.local import LocalSearch
 from intervalcert.search.plain import PlainBackend
 from intervalcert.search.room import USUAL, room_near_point
 
-__all__ = ["DEFAULT_ROUNDS", "RAISE_FAULTS", "LocalVerdict", "LocalVerifier"]
+__all__ = ["DEFAULT_ROUNDS", "RAISE_FAULTS", "LocalVerdict", "LocalVerifier", "can_be_refined"]
 
 DEFAULT_ROUNDS = 10
 """Rounds of better multipliers. Most of the gain comes with the first three."""
@@ -86,7 +86,7 @@ class LocalVerifier:
 
         Raises: InputError if an activation is not piecewise linear.
         """
-        if not all(layer.activation is None or _is_known_near_points(layer.activation) for layer in network.layers):
+        if not can_be_refined(network):
             raise InputError(
                 "local refinement is for piecewise linear activations (relu, leaky_relu:SLOPE, clip:LO:HI, hard_tanh, "
                 "identity), sorting in groups that are known, and largest numbers in windows: leave it out"
@@ -199,6 +199,11 @@ class LocalVerifier:
                 else GraphLocalChecker(self._network, backend, self._norms)
             )
         return self._checkers[backend]
+
+
+def can_be_refined(network: Network) -> bool:
+    """Whether all its activations are known near a point."""
+    return all(layer.activation is None or _is_known_near_points(layer.activation) for layer in network.layers)
 
 
 def _is_known_near_points(function: Activation) -> bool:

@@ -27,7 +27,10 @@ from intervalcert.numbers.float_formats import FloatFormat
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.pairs import floats_above
 from intervalcert.numbers.rounding import float_enclosure
-from intervalcert.proof.decision import LOCAL, MARGINS, Verdict
+from intervalcert.proof.counterexample import Counterexample
+from intervalcert.proof.decision import LOCAL, MARGINS, Status, Verdict
+from intervalcert.proof.dual import DualWitness
+from intervalcert.verify.complete import CompleteVerifier
 from intervalcert.verify.deployed import Deviation
 from intervalcert.verify.filter import Bools
 from intervalcert.verify.jobs import Batch, Job
@@ -48,12 +51,15 @@ class _Draft:
         self.radius: Floats = np.zeros(count)
         self.exactly: Bools = np.zeros(count, dtype=bool)
         self.method, self.proved_by, self.fault = [MARGINS] * count, [""] * count, [""] * count
+        self.falsified: Bools = np.zeros(count, dtype=bool)
+        self.counterexamples: dict[int, Counterexample] = {}
+        self.duals: dict[int, tuple[DualWitness, ...]] = {}
 
     def verdicts(self, first: int, semantics: str, eps_space: str) -> Verdicts:
         return Verdicts(
             np.arange(first, first + len(self.argmax)),
             self.argmax,
-            status_codes(self.certified),
+            status_codes(self.certified, self.falsified),
             self.radius,
             self.exactly,
             semantics,
@@ -61,6 +67,8 @@ class _Draft:
             np.array(self.method),
             np.array(self.proved_by),
             np.array(self.fault),
+            counterexamples={first + index: found for index, found in self.counterexamples.items()},
+            duals={first + index: found for index, found in self.duals.items()},
         )
 
 
@@ -90,6 +98,11 @@ class PointVerifier:
         self._local = None
         if job.local_rounds is not None:
             self._local = LocalVerifier(job.network, job.norms, job.ladder, self._evaluators)
+        self._complete = None
+        if job.dual_steps is not None:
+            self._complete = CompleteVerifier(
+                job.network, job.norms, job.margins, job.ladder, self._evaluators, job.dual_steps
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """What all processes share."""
@@ -121,6 +134,8 @@ class PointVerifier:
             for index in range(len(batch)):
                 self._refine(draft, batch, index, deviation)
                 on_input()
+        if self._complete is not None:
+            self._decide(self._complete, draft, batch)
         return draft.verdicts(batch.first, self.job.semantics, self.job.network.eps_space)
 
     def _enclosed(self, batch: Batch) -> list[FloatBounds] | None:
@@ -245,6 +260,26 @@ class PointVerifier:
         # What is proved holds at this eps, and says nothing of larger ones.
         draft.radius[index] = max(draft.radius[index], floor)
         draft.method[index], draft.proved_by[index] = LOCAL, found.proved_by
+
+    def _decide(self, complete: CompleteVerifier, draft: _Draft, batch: Batch) -> None:
+        """Certifies or falsifies what is open: first an attack on all of it at once, then one by one."""
+        places = np.flatnonzero(~draft.certified).tolist()
+        if not places:
+            return
+        columns, eps = [batch.column(k) for k in places], [batch.eps[k] for k in places]
+        for k, x, distance, attacked in zip(places, columns, eps, complete.falsified(columns, eps), strict=True):
+            found = complete.decide(x, distance) if attacked.status is Status.UNKNOWN else attacked
+            draft.fault[k] = found.fault or draft.fault[k]
+            if found.status is Status.UNKNOWN:
+                continue
+            draft.argmax[k], draft.fault[k] = found.winner, ""
+            draft.method[k], draft.proved_by[k] = found.method, found.proved_by
+            draft.certified[k], draft.falsified[k] = found.status is Status.CERTIFIED, found.status is Status.FALSIFIED
+            if found.status is Status.CERTIFIED:
+                draft.radius[k] = max(draft.radius[k], float_enclosure(distance, distance)[0])
+                draft.duals[k] = found.duals
+            elif found.counterexample is not None:
+                draft.counterexamples[k] = found.counterexample
 
 
 def _check_within(inputs: FloatBounds, form: FloatFormat, first: int) -> None:

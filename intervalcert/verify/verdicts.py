@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, overload
@@ -10,7 +10,9 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from intervalcert.proof.counterexample import Counterexample
 from intervalcert.proof.decision import LOCAL, MARGINS, Status, Verdict
+from intervalcert.proof.dual import DualWitness
 from intervalcert.verify.filter import Bools, Floats, Integers
 
 __all__ = ["EXACT", "Texts", "Verdicts", "is_one_for_all", "status_codes"]
@@ -37,9 +39,10 @@ def is_one_for_all(texts: Texts) -> bool:
     return len(texts) > 0 and not any(texts.strides)
 
 
-def status_codes(certified: Bools) -> Codes:
-    """Of outputs that are certified, or of which nothing is known."""
-    return np.where(certified, np.int8(_CODES[Status.CERTIFIED]), np.int8(_CODES[Status.UNKNOWN]))
+def status_codes(certified: Bools, falsified: Bools | None = None) -> Codes:
+    """Of outputs that are certified, or falsified, or of which nothing is known."""
+    found = np.where(certified, np.int8(_CODES[Status.CERTIFIED]), np.int8(_CODES[Status.UNKNOWN]))
+    return found if falsified is None else np.where(falsified, np.int8(_CODES[Status.FALSIFIED]), found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +53,7 @@ class Verdicts(Sequence[Verdict]):
     method, fault: one text for each, or a single one for all of them.
     decided_by: the number system that gave each answer; or a single one for all that are not decided `exactly`.
     input_range: of all the inputs, after scaling, rounded outward; None where logits were given.
+    counterexamples: by index, of those that are falsified. duals: by index, what proves those that duals decided.
     """
 
     indices: npt.NDArray[np.int64]
@@ -63,6 +67,8 @@ class Verdicts(Sequence[Verdict]):
     decided_by: Texts = field(default_factory=lambda: np.array("float64"))
     fault: Texts = field(default_factory=lambda: np.array(""))
     input_range: tuple[float, float] | None = None
+    counterexamples: Mapping[int, Counterexample] = field(default_factory=dict, repr=False)
+    duals: Mapping[int, tuple[DualWitness, ...]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("method", "decided_by", "fault"):
@@ -72,7 +78,7 @@ class Verdicts(Sequence[Verdict]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what follows from the rest; and a text that stands for many does not stay one."""
-        derived = {"certified", "locally", "proved_by"}
+        derived = {"certified", "falsified", "locally", "proved_by"}
         kept = {name: value for name, value in self.__dict__.items() if name not in derived}
         return kept | {"decided_by": self._each_decided_by()}
 
@@ -88,6 +94,12 @@ class Verdicts(Sequence[Verdict]):
     @cached_property
     def certified(self) -> Bools:
         found: Bools = self.codes == _CODES[Status.CERTIFIED]
+        found.setflags(write=False)
+        return found
+
+    @cached_property
+    def falsified(self) -> Bools:
+        found: Bools = self.codes == _CODES[Status.FALSIFIED]
         found.setflags(write=False)
         return found
 
@@ -129,6 +141,7 @@ class Verdicts(Sequence[Verdict]):
             np.array([v.method for v in verdicts], dtype=np.str_),
             np.array([v.proved_by for v in verdicts], dtype=np.str_),
             np.array([v.fault for v in verdicts], dtype=np.str_),
+            counterexamples={v.index: v.counterexample for v in verdicts if v.counterexample is not None},
         )
 
     @staticmethod
@@ -137,7 +150,14 @@ class Verdicts(Sequence[Verdict]):
         semantics, eps_space = _common_subject(parts)
         columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
         columns["decided_by"] = np.concatenate([part._each_decided_by() for part in parts])
-        return Verdicts(**columns, semantics=semantics, eps_space=eps_space, input_range=input_range)
+        return Verdicts(
+            **columns,
+            semantics=semantics,
+            eps_space=eps_space,
+            input_range=input_range,
+            counterexamples={index: found for part in parts for index, found in part.counterexamples.items()},
+            duals={index: found for part in parts for index, found in part.duals.items()},
+        )
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -148,7 +168,11 @@ class Verdicts(Sequence[Verdict]):
     def __getitem__(self, place: slice) -> Verdicts: ...
     def __getitem__(self, place: int | slice) -> Verdict | Verdicts:
         if isinstance(place, slice):
-            return replace(self, **{name: getattr(self, name)[place] for name in _COLUMNS})
+            part: dict[str, Any] = {name: getattr(self, name)[place] for name in _COLUMNS}
+            some = set(part["indices"].tolist())
+            for name in ("counterexamples", "duals"):
+                part[name] = {index: found for index, found in getattr(self, name).items() if index in some}
+            return replace(self, **part)
         return self._verdict(*(getattr(self, name)[place].item() for name in _COLUMNS))
 
     def __iter__(self) -> Iterator[Verdict]:
@@ -164,7 +188,17 @@ class Verdicts(Sequence[Verdict]):
         elif exactly and is_one_for_all(self.decided_by):
             by = EXACT
         return Verdict(
-            index, argmax, status, radius, self.semantics, self.eps_space, method, exactly, proved_by=by, fault=fault
+            index,
+            argmax,
+            status,
+            radius,
+            self.semantics,
+            self.eps_space,
+            method,
+            exactly,
+            proved_by=by,
+            fault=fault,
+            counterexample=self.counterexamples.get(index),
         )
 
     def __eq__(self, other: object) -> bool:

@@ -17,6 +17,7 @@ from intervalcert.errors import UsageError
 from intervalcert.io.files import atomic_writer
 from intervalcert.io.tables.parquet_rows import pyarrow_parquet
 from intervalcert.numbers.text import decimal_lower
+from intervalcert.proof.decision import Status
 from intervalcert.verify.verdicts import Verdicts
 
 __all__ = [
@@ -58,6 +59,9 @@ def check_ending(path: Path) -> None:
 
 # -- text ------------------------------------------------------------------------------------------------------------
 
+_WORDS = tuple("not_certified" if status is Status.UNKNOWN else status.value for status in Status)
+"""Of a status, as a verdict: what is not proved either way is not certified."""
+
 _FLOOR_17 = Context(prec=17, rounding=ROUND_FLOOR)
 
 
@@ -76,7 +80,7 @@ def _texts(verdicts: Verdicts, columns: Sequence[str]) -> Iterator[tuple[str, ..
     found: dict[str, Iterator[str]] = {
         "index": map(str, verdicts.indices.tolist()),
         "argmax": map(str, verdicts.argmax.tolist()),
-        "verdict": map(("not_certified", "certified").__getitem__, verdicts.certified.tolist()),
+        "verdict": map(_WORDS.__getitem__, verdicts.codes.tolist()),
         "radius": map(radius_text, verdicts.radius.tolist()),
         "semantics": repeat(verdicts.semantics, len(verdicts)),
         "eps_space": repeat(verdicts.eps_space, len(verdicts)),

@@ -1,0 +1,448 @@
+"""Every point decided: certified by a dual, falsified by a counterexample. Never wrong, and seldom open."""
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+import pytest
+from commands import ran
+from regions import logits_at, nearest_change, winner_at
+
+from intervalcert import Network, UsageError, certify_inputs, compute_bounds, save_model
+from intervalcert.backends.registry import backend_names, get_backend, precision_ladder
+from intervalcert.errors import InconclusiveError, UndecidedError
+from intervalcert.model.evaluation import Evaluators
+from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.proof.counterexample import Counterexample, check_counterexample
+from intervalcert.proof.dual import DualChecker, DualPoint, DualWitness, has_dual
+from intervalcert.search.dual import DualForm, HingeLayer
+from intervalcert.search.dual_witness import steps_of
+from intervalcert.verify.complete import CompleteVerifier
+
+HINGES = {
+    "relu": (Fraction(0), Fraction(1), Fraction(0)),
+    "leaky_relu:1/4": (Fraction(1, 4), Fraction(3, 4), Fraction(0)),
+    "leaky_relu:-1/2": (Fraction(-1, 2), Fraction(3, 2), Fraction(0)),
+    "clip:1/2:inf": (Fraction(0), Fraction(1), Fraction(1, 2)),
+}
+"""Slope, weight and kink; a clip has its lower end for an offset, which the truth takes into the next bias."""
+
+
+def drawn(seed, kind="relu", sizes=(2, 4, 3, 3)):
+    """(network, layers as lists of fractions)."""
+    random = Random(seed)
+    layers = []
+    for inputs, outputs in pairwise(sizes):
+        weights = [[Fraction(random.randint(-8, 8), 4) for _ in range(inputs)] for _ in range(outputs)]
+        layers.append((weights, [Fraction(random.randint(-8, 8), 8) for _ in range(outputs)]))
+    arrays = [np.array([[float(x) for x in row] for row in weights]) for weights, _ in layers]
+    network = Network.from_arrays(arrays, [[float(x) for x in bias] for _, bias in layers], between=kind)
+    if kind.startswith("clip"):  # the least value of the function is no zero
+        low = HINGES[kind][2]
+        for weights, bias in layers[1:]:
+            bias[:] = [b + low * sum(row) for row, b in zip(weights, bias, strict=True)]
+    return network, layers
+
+
+def point(random):
+    return [Fraction(random.randint(-64, 64), 32) for _ in range(2)]
+
+
+@pytest.mark.parametrize("kind", HINGES)
+def test_the_truth_about_small_networks(kind):
+    """Certified only if no other winner is within eps, falsified only if one is."""
+    statuses = {"certified": 0, "falsified": 0, "unknown": 0}
+    methods = set()
+    for seed in range(3):
+        random = Random(1000 + seed)
+        network, layers = drawn(seed, kind)
+        bounds = compute_bounds(network, "float64")
+        for _ in range(3):
+            x = point(random)
+            truth = nearest_change(layers, HINGES[kind], x)
+            edge = Fraction(1) if truth is None else Fraction(float(truth) ** 0.5)
+            for part in (Fraction(1, 2), Fraction(99, 100), Fraction(101, 100), Fraction(2)):
+                eps = edge * part + (0 if edge else part)
+                (found,) = certify_inputs(network, np.array([list(map(float, x))]), eps, bounds=bounds, complete=True)
+                within = truth is not None and truth <= eps**2
+                assert found.status == "unknown" or found.status == ("falsified" if within else "certified"), (seed, x)
+                statuses[found.status] += 1
+                methods.add(found.method)
+                if found.status == "falsified":
+                    there = [a + Fraction(d) for a, d in zip(x, found.counterexample.delta.tolist(), strict=True)]
+                    logits, j = logits_at(layers, HINGES[kind], there), winner_at(layers, HINGES[kind], x)
+                    assert sum((a - b) ** 2 for a, b in zip(there, x, strict=True)) <= eps**2
+                    assert (found.counterexample.winner, found.argmax) == (j, j)
+                    assert logits[found.counterexample.other] >= logits[j]
+    assert methods >= {"margins", "attack"}
+    assert statuses["unknown"] <= sum(statuses.values()) // 2
+
+
+# -- the search ------------------------------------------------------------------------------------------------------
+
+
+def form(seed):
+    """Two layers of hinges, one neuron with two of them, and positive multipliers at which Φ is convex."""
+    rng = np.random.default_rng(seed)
+    layers = []
+    for inputs, outputs, neuron in ((4, 5, [0, 1, 3, 3]), (5, 4, [0, 2, 3])):
+        at = rng.normal(size=len(neuron))
+        layers.append(
+            HingeLayer(
+                rng.normal(size=(outputs, inputs)) / 2,
+                rng.uniform(0, 1, outputs),
+                np.array(neuron),
+                rng.choice([1.0, -0.5, 0.75], len(neuron)),
+                at,
+                np.minimum(at, 0) - rng.uniform(0.5, 2, len(neuron)),
+                np.maximum(at, 0) + rng.uniform(0.5, 2, len(neuron)),
+            )
+        )
+    made = DualForm(layers, layers[0].weights @ layers[0].weights.T, 0.3)
+    parts = [np.array([200.0])]
+    for layer in layers:
+        alpha = rng.uniform(10, 30, layer.count)
+        rest = np.exp(rng.normal(size=(3, layer.count)))
+        parts.append(np.concatenate([[alpha, alpha * 0.1, alpha * rng.uniform(0.6, 1.1, layer.count)], rest]).ravel())
+    return made, np.concatenate(parts), rng.normal(size=4)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_derivatives_are_those_of_differences(seed):
+    """Of the least value and of log det; the second ones of neurons with one hinge, which are exact."""
+    made, at, direction = form(seed)
+    mu = 1e-2
+
+    def height(multipliers):
+        found = made.solved(multipliers, direction, 1.0, mu)
+        return found.value + mu * found.log_det
+
+    found, steps = made.solved(at, direction, 1.0, mu), 1e-4 * at
+    sides = [(height(at + e), height(at - e)) for e in np.diag(steps)]
+    slopes = np.array([(up - down) / (2 * h) for (up, down), h in zip(sides, steps, strict=True)])
+    assert np.abs(slopes - found.gradient).max() <= 1e-5 * np.abs(found.gradient).max()
+    curves = np.array([-(up + down - 2 * height(at)) / h**2 for (up, down), h in zip(sides, steps, strict=True)])
+    assert np.abs(curves[0] - found.curvature[0]) <= 1e-2 * np.abs(curves[0])
+    assert np.median(np.abs(curves - found.curvature) / (np.abs(curves) + 1e-6)) <= 1e-2
+
+
+def test_a_form_without_a_least_value_is_said():
+    made, at, direction = form(0)
+    _, parts = made.split(at)  # views: λ3 next to nothing, and the distance costs nothing
+    for part in parts:
+        part[2] = 1e-9
+    with pytest.raises(np.linalg.LinAlgError):
+        made.solved(np.concatenate([[1e-6], at[1:]]), direction, 1.0, 0.0)
+
+
+# -- the proof -------------------------------------------------------------------------------------------------------
+
+
+class Case:
+    """A dual that is proved, and all that it takes. truth: the squared distance of the nearest other winner."""
+
+    def __init__(self, seed, part=Fraction(1, 2), sizes=(2, 4, 3, 3)):
+        self.network, self.layers = drawn(seed, sizes=sizes)
+        self.at = point(Random(seed))
+        self.truth = nearest_change(self.layers, HINGES["relu"], self.at)
+        self.x = RationalMatrix.from_fractions([[a] for a in self.at])
+        self.eps = Fraction(float(self.truth) ** 0.5) * part
+        bounds = compute_bounds(self.network, "float64", margins="product")
+        self.norms = [layer.upper for layer in bounds.layers]
+        nothing = [[Fraction(10**9)] * 3 for _ in range(3)]  # margins that settle no class
+        evaluators = Evaluators(self.network, self.norms)
+        self.verifier = CompleteVerifier(self.network, self.norms, nothing, precision_ladder("auto"), evaluators)
+        self.proof = self.verifier._duals(self.x, self.eps)
+        self.found = []
+        for target in self.proof._open if self.proof is not None else []:
+            made = self.proof._climbed(target, (1e-4, 1e-5, 1e-6), 40)
+            direction, other = self.proof._directions[:, made.place], int(self.proof._others[made.place])
+            if made.best is not None and made.best[1].value > 0:
+                lead = self.proof._leads[made.place]
+                self.found.append(self.proof._setting.found(made.best[0], direction, lead, other))
+
+    def steps(self, witness):
+        return steps_of(witness, self.verifier._weights, self.verifier._functions, self.verifier._gram)
+
+    def proves(self, name="exact", which=0, **other):
+        found = self.found[which]
+        given = {"witness": found.witness, "at": found.at, "ranges": self.proof._ranges, "eps": self.eps} | other
+        try:
+            steps = given.pop("steps") if "steps" in given else self.steps(given["witness"])
+        except (np.linalg.LinAlgError, FloatingPointError):  # floats find none
+            return False
+        checker = DualChecker(self.network, get_backend(name), self.norms)
+        more = {key: given.pop(key) for key in ("deduction", "splits") if key in given}
+        witness, at, ranges, eps = (given[key] for key in ("witness", "at", "ranges", "eps"))
+        try:
+            checker.check(witness, steps, at, self.x, ranges, given.get("winner", self.proof._winner), eps, **more)
+        except InconclusiveError:
+            return False
+        return True
+
+
+@pytest.fixture(scope="module")
+def cases():
+    made = [Case(3), Case(34), Case(16)]
+    assert all(len(each.found) == 2 for each in made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def case(cases):
+    return cases[0]
+
+
+@pytest.mark.parametrize("name", backend_names())
+def test_a_good_dual_is_proved(case, name):
+    for which in range(len(case.found)):
+        assert case.proves(name, which)
+
+
+def changed(witness, layer, change):
+    numbers = [list(hinges) for hinges in witness.numbers]
+    made = np.array(numbers[layer][0])
+    change(made)
+    numbers[layer][0] = made
+    return replace(witness, numbers=tuple(map(tuple, numbers)))
+
+
+def bending(case, layer):
+    return np.flatnonzero(case.found[0].witness.numbers[layer][0][0] > 0)
+
+
+def test_what_is_no_dual_is_refused(case):
+    """With the steps of the good one: each refusal is about the numbers themselves."""
+    witness, at = case.found[0].witness, case.found[0].at
+    steps = case.steps(witness)
+    layer = next(k for k in range(2) if len(bending(case, k)))
+    k = bending(case, layer)[0]
+
+    def refuses(change, **other):
+        assert not case.proves(witness=changed(witness, layer, change), steps=steps, **other)
+
+    for row in range(2, 6):
+        refuses(lambda made, row=row: made.__setitem__((row, k), -1e-3))
+    refuses(lambda made: made.__setitem__((0, k), -1.0))
+    refuses(lambda made: made.__setitem__((0, k), np.nan))
+    refuses(lambda made: made.__setitem__((1, k), 2.0))  # λ2 < 0
+    refuses(lambda made: made.__setitem__((6, k), 1.0))  # a halfspace of none
+    refuses(lambda made: made.__setitem__((slice(0, 6), k), 0.0))  # taken for a line or for zero
+    refuses(lambda made: (made.__setitem__((slice(0, 6), k), 0.0), made.__setitem__((1, k), 1.0)))
+    assert not case.proves(witness=replace(witness, gamma=0.0), steps=steps)
+    assert not case.proves(witness=replace(witness, gamma=float("nan")), steps=steps)
+    assert not case.proves(witness=replace(witness, target=case.proof._winner), steps=steps)
+    assert not case.proves(witness=replace(witness, target=3), steps=steps)
+    assert not case.proves(winner=3, steps=steps)
+    assert not case.proves(eps=-case.eps)
+    assert not case.proves(deduction=Fraction(100))
+    assert not case.proves(steps=steps[:1])
+    assert not case.proves(steps=(steps[0], replace(steps[1], exponent=steps[1].exponent + 40)))
+    assert not case.proves(at=replace(at, delta=at.delta[:1]))
+    assert not case.proves(at=replace(at, delta=at.delta + 0.5)), "a point far from the least value proves little"
+    wide = [(low - 50, high + 50) for low, high in case.proof._ranges]
+    assert case.proves(ranges=wide) in (True, False)
+    assert not case.proves(ranges=case.proof._ranges[:1])
+
+
+def shaken(witness, random):
+    """Multipliers times something, M where λ2 is not negative."""
+    numbers = []
+    for (hinge,) in witness.numbers:
+        made, some = np.array(hinge), hinge[0] > 0
+        made[[0, 2, 3, 4, 5]] *= np.exp(random.normal(size=(5, made.shape[1])) / 4)
+        made[1, some] = np.minimum(
+            made[1, some], np.floor(2.0**20 * (made[0] + made[2])[some] / made[0][some]) / 2.0**21
+        )
+        numbers.append((made,))
+    return replace(witness, numbers=tuple(numbers), gamma=witness.gamma * float(np.exp(random.normal())))
+
+
+def test_what_a_shaken_dual_proves_is_true(cases):
+    """At all radii up to far beyond the truth, with ranges that hold there: a claim is about one class alone."""
+    proved = {True: 0, False: 0}
+    for seed, made in enumerate(cases):
+        random = np.random.default_rng(seed)
+        j = winner_at(made.layers, HINGES["relu"], made.at)
+        for found in made.found:
+            truth = nearest_change(made.layers, HINGES["relu"], made.at, found.witness.target)
+            for part in (Fraction(1, 4), Fraction(1, 2), Fraction(9, 10), Fraction(11, 10), Fraction(3)):
+                eps = Fraction(float(made.truth) ** 0.5) * part
+                radius = float(eps) * 1.01
+                wide = [(low - radius * 50, high + radius * 50) for low, high in made.proof._ranges]
+                for witness in (found.witness, *(shaken(found.witness, random) for _ in range(3))):
+                    ranges = made.proof._ranges if part <= Fraction(1, 2) else wide
+                    holds = made.proves(witness=witness, at=found.at, ranges=ranges, eps=eps)
+                    proved[holds] += 1
+                    assert not holds or truth is None or truth > eps**2, (j, found.witness.target, eps)
+    assert min(proved.values()) > 10
+
+
+LINE = Network.from_arrays([np.ones((1, 1)), np.array([[0.0], [1.0]])], [np.zeros(1), np.array([1.0, 0.0])])
+"""The lead of class 0 over class 1 is 1 - max(u, 0): at 0 it is 1, at 1 there is a tie."""
+
+
+def on_the_line(gamma, delta, reach=2.0, eps=2, alpha=1.0, middle=0.5):
+    """Whether it is proved that class 0 leads within eps of 0: with α, M and γ alone, D = α·M², ν = 1/2."""
+    numbers = np.array([[alpha], [middle], [0.0], [0.0], [0.0], [0.0], [0.0]])
+    witness = DualWitness(1, gamma, ((numbers,),))
+    at = DualPoint(np.array([delta]), ((np.array([0.5]),),))
+    function, unit = LINE.layers[0].activation.piecewise_linear, np.ones((1, 1))
+    try:
+        steps = steps_of(witness, [unit], [function], unit)
+    except np.linalg.LinAlgError:
+        steps = ()
+    try:
+        DualChecker(LINE, get_backend("exact"), [Fraction(1), Fraction(1)]).check(
+            witness,
+            steps or (None,),
+            at,
+            RationalMatrix.filled((1, 1), Fraction(0)),
+            [(np.array([-reach]), np.array([reach]))],
+            0,
+            Fraction(eps),
+        )
+    except (InconclusiveError, AttributeError):
+        return False
+    return True
+
+
+def test_without_its_checks_it_would_prove_what_is_false():
+    """Controls: Φ = 1 - y + γ(δ² - 4) + ν² - δ²/4 has a saddle with a value of 3/4 at γ = 1/8, and grows with δ."""
+    assert on_the_line(1.0, 1 / 3, reach=0.5, eps="1/2"), "what is true is proved"
+    assert not on_the_line(0.125, -2.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DualChecker, "_check_convex", lambda *_: None)
+        assert on_the_line(0.125, -2.0), "convexity, of the last hidden layer too"
+    assert not on_the_line(1.0, 1e3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DualChecker, "_correction", lambda self, *_: self._backend.scalar(Fraction(0)))
+        assert on_the_line(1.0, 1e3), "the gradient"
+    assert not on_the_line(0.25 + 2.0**-34, -2.0), "K > 0 for what is left of the distance without η"
+    assert not on_the_line(1.0, 1 / 3, reach=0.5, eps="1/2", middle=0.75), "λ2 is negative"
+
+
+def test_a_layer_beyond_which_nothing_changes_has_nothing_free(case):
+    """Else the hinges behind it would be free variables that nobody proved to be bounded."""
+    witness = case.found[0].witness
+    dead = changed(witness, 0, lambda made: made.__setitem__(slice(None), 0.0))
+    still = replace(case.found[0].at, nu=((np.zeros(4),), case.found[0].at.nu[1]))
+    nothing = [(np.minimum(low, 0) * 0 - 2, 0 * high - 1) for low, high in case.proof._ranges[:1]]
+    steps = steps_of(dead, case.verifier._weights, case.verifier._functions, case.verifier._gram)
+    assert not len(steps[0].kept)
+    ranges = [(nothing[0][0], nothing[0][1]), case.proof._ranges[1]]
+    assert not case.proves(witness=dead, ranges=ranges, steps=steps, at=still)
+    both = changed(dead, 1, lambda made: made.__setitem__(slice(None), 0.0))
+    low, high = case.proof._ranges[1]
+    settled = replace(still, nu=((np.zeros(4),), (np.zeros(3),)))
+    assert case.proves(witness=both, ranges=[ranges[0], (low * 0 - 2, high * 0 - 1)], steps=steps, at=settled) in (
+        True,
+        False,
+    )
+
+
+# -- counterexamples -------------------------------------------------------------------------------------------------
+
+
+def judged(delta, winner, other, eps, x=(Fraction(0), Fraction(0))):
+    """For y = (u_0, u_1): class 0 wins on one side of the diagonal."""
+    network = Network.from_arrays([np.eye(2)])
+    evaluators = Evaluators(network, [Fraction(1)])
+    verifier = CompleteVerifier(network, [Fraction(1)], [[Fraction(2)] * 2] * 2, precision_ladder("auto"), evaluators)
+    found = Counterexample(np.array(delta), winner, other)
+    column = RationalMatrix.from_fractions([[a] for a in x])
+    try:
+        return check_counterexample(found, column, Fraction(eps), 2, verifier._enclosures())
+    except UndecidedError:
+        return None
+
+
+def test_a_counterexample_is_checked_in_every_part():
+    one, unit = Fraction(1), 2.0**-24
+    at = (one, Fraction(0))
+    assert judged([-0.5, 0.5], 0, 1, "0.75", at), "a tie falsifies"
+    assert judged([-0.5, 0.625], 0, 1, "1", at)
+    assert not judged([-0.5, 0.5 - unit], 0, 1, "0.75", at), "not quite a tie"
+    assert not judged([-0.5, 0.625], 1, 0, "1", at), "another winner"
+    assert not judged([-0.5, 0.625], 0, 0, "1", at)
+    assert not judged([-0.5, 0.625], 0, 2, "1", at)
+    assert not judged([-0.5, 0.625], 2, 1, "1", at)
+    assert judged([-1.0, 0.0], 0, 1, "1", at), "at eps itself"
+    assert not judged([-1.0, 0.0], 0, 1, 1 - Fraction(1, 2**30), at), "outside of the ball by 2^-30"
+    assert not judged([-0.5, 0.5 + unit / 2], 0, 1, "1", at), "off the grid"
+    assert not judged([-0.5, 0.5, 0.0], 0, 1, "1", at)
+    assert not judged([-0.5, np.nan], 0, 1, "1", at)
+    assert judged([0.0, 0.0], 0, 1, "0", (one, one)), "a tie at the input itself"
+    assert not judged([0.0, 0.0], 1, 0, "0", (one, one)), "of equal logits the first one wins"
+
+
+def test_ties_at_the_input_are_falsified():
+    network, _ = drawn(3)
+    twice = Network.from_arrays([np.eye(2), np.array([[1.0, 0.0], [1.0, 0.0]])])
+    (found,) = certify_inputs(twice, np.array([[0.5, 0.25]]), "0", complete=True)
+    assert (found.status, found.argmax, found.method) == ("falsified", 0, "attack")
+    assert not found.counterexample.delta.any()
+    assert has_dual(network)
+
+
+# -- as it is asked for ----------------------------------------------------------------------------------------------
+
+
+def test_smooth_activations_are_attacked():
+    rng = np.random.default_rng(0)
+    network = Network.from_arrays([rng.normal(size=(6, 3)), rng.normal(size=(3, 6))], between="tanh")
+    found = certify_inputs(network, rng.uniform(size=(6, 3)), 5, complete=True)
+    assert set(found.status.tolist()) <= {"certified", "falsified", "unknown"}
+    assert found.falsified.any()
+    assert not found.duals
+
+
+def test_processes_find_the_same():
+    network, _ = drawn(1)
+    inputs = np.random.default_rng(1).integers(-8, 9, (70, 2)) / 8
+    one, two = (certify_inputs(network, inputs, "0.25", complete=True, scale=1, jobs=jobs) for jobs in (1, 2))
+    assert one == two
+    assert one.counterexamples.keys() == two.counterexamples.keys() == set(np.flatnonzero(one.falsified).tolist())
+    assert all((one.counterexamples[k].delta == two.counterexamples[k].delta).all() for k in one.counterexamples)
+    assert {len(part.counterexamples) for part in (one[:0], one)} == {0, int(one.falsified.sum())}
+
+
+def test_what_does_not_go_together_is_refused():
+    network, _ = drawn(1)
+    x = np.array([[0.5, 0.25]])
+    for options in ({"dual_steps": 5}, {"complete": True, "deployed": "float32"}, {"complete": True, "dual_steps": -1}):
+        with pytest.raises(UsageError):
+            certify_inputs(network, x, "0.1", **options)
+
+
+def test_the_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    network, layers = drawn(1)
+    save_model(network, tmp_path / "m.npz")
+    inputs = np.random.default_rng(1).integers(-8, 9, (40, 2)) / 8
+    np.save(tmp_path / "x.npy", inputs)
+    np.save(tmp_path / "y.npy", np.zeros(40, dtype=np.int64))
+    argv = ["certify", "--model", "m.npz", "--inputs", "x.npy", "--input-scale", "1", "--eps", "0.25", "--jobs", "1"]
+    complete = [*argv, "--complete"]
+    code, out, _ = ran(capsys, *complete, "--counterexamples", "c.npz", "-o", "v.csv", "--labels", "y.npy")
+    assert code == 0
+    assert "falsified" in out
+    words = [line.split(",")[2] for line in (tmp_path / "v.csv").read_text().splitlines()[1:]]
+    with np.load(tmp_path / "c.npz") as kept:
+        assert kept["index"].tolist() == [k for k, word in enumerate(words) if word == "falsified"]
+        for k, delta, j, t in zip(*(kept[name] for name in ("index", "delta", "winner", "other")), strict=True):
+            u = [Fraction(a) + Fraction(d) for a, d in zip(inputs[k].tolist(), delta.tolist(), strict=True)]
+            logits = logits_at(layers, HINGES["relu"], u)
+            assert logits[t] >= logits[j]
+    shown = json.loads(ran(capsys, *complete, "--json")[1])
+    assert shown["falsified"] == words.count("falsified") > 0
+    assert shown["certified"] + shown["falsified"] + shown["unknown"] == 40
+    assert sum(shown["decided_by"].values()) == shown["certified"] + shown["falsified"]
+    assert ran(capsys, *complete, "--check")[0] == 1
+    for options in (["--dual-steps", "3"], ["--counterexamples", "c.npz"]):
+        assert ran(capsys, *argv, *options)[0] == 2
+    assert ran(capsys, *complete, "--counterexamples", "c.csv")[0] == 2
+    assert ran(capsys, *complete, "--deployed", "float32")[0] == 2

@@ -16,6 +16,7 @@ from intervalcert.backends.registry import backend_names, get_backend, precision
 from intervalcert.errors import InconclusiveError, UndecidedError
 from intervalcert.model.evaluation import Evaluators
 from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.proof import dual as proof_module
 from intervalcert.proof.counterexample import Counterexample, check_counterexample
 from intervalcert.proof.dual import DualChecker, DualPoint, DualWitness, has_dual
 from intervalcert.search.dual import DualForm, HingeLayer
@@ -327,21 +328,67 @@ def test_without_its_checks_it_would_prove_what_is_false():
 
 def test_a_layer_beyond_which_nothing_changes_has_nothing_free(case):
     """Else the hinges behind it would be free variables that nobody proved to be bounded."""
-    witness = case.found[0].witness
+    witness, at = case.found[0].witness, case.found[0].at
     dead = changed(witness, 0, lambda made: made.__setitem__(slice(None), 0.0))
-    still = replace(case.found[0].at, nu=((np.zeros(4),), case.found[0].at.nu[1]))
-    nothing = [(np.minimum(low, 0) * 0 - 2, 0 * high - 1) for low, high in case.proof._ranges[:1]]
-    steps = steps_of(dead, case.verifier._weights, case.verifier._functions, case.verifier._gram)
+    below = np.full(4, -2.0), np.full(4, -1.0)
+    still = replace(at, nu=((np.zeros(4),), at.nu[1]))
+    steps = case.steps(dead)
+    checker = DualChecker(case.network, get_backend("exact"), case.norms)
+
+    def convexity(witness, nu, second):
+        ranges = [below, second]
+        hinges = [checker._hinges(k, witness.numbers[k], nu[k], ranges[k], {}) for k in range(2)]
+        checker._check_convex(Fraction(witness.gamma), hinges, steps)
+
     assert not len(steps[0].kept)
-    ranges = [(nothing[0][0], nothing[0][1]), case.proof._ranges[1]]
-    assert not case.proves(witness=dead, ranges=ranges, steps=steps, at=still)
-    both = changed(dead, 1, lambda made: made.__setitem__(slice(None), 0.0))
-    low, high = case.proof._ranges[1]
-    settled = replace(still, nu=((np.zeros(4),), (np.zeros(3),)))
-    assert case.proves(witness=both, ranges=[ranges[0], (low * 0 - 2, high * 0 - 1)], steps=steps, at=settled) in (
-        True,
-        False,
-    )
+    assert len(bending(case, 1))
+    with pytest.raises(UndecidedError, match="of which nothing that changes is known"):
+        convexity(dead, still.nu, case.proof._ranges[1])
+    nothing = changed(dead, 1, lambda made: made.__setitem__(slice(None), 0.0))
+    convexity(nothing, ((np.zeros(4),), (np.zeros(3),)), (np.full(3, -2.0), np.full(3, -1.0)))
+
+
+def test_what_is_scaled_is_never_less():
+    """Also where floats end: a spread that vanished would be a change that nobody counts."""
+    x = np.array([0.0, 2.0**-1074, 3 * 2.0**-1074, 1.0, 1e308])
+    for exponent in (-2000, -1080, -1, 0, 3):
+        found = proof_module._scaled_up(x, exponent)
+        assert not found[0]
+        for a, b in zip(x[1:].tolist(), found[1:].tolist(), strict=True):
+            assert b == np.inf or Fraction(b) >= Fraction(a) * Fraction(2) ** exponent
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.25])
+def test_halfspaces(beta):
+    """The lead 1 - max(u, 0) is 1 where u <= 0, at any distance; and falls beyond 1 where u >= 0."""
+    checker = DualChecker(LINE, get_backend("exact"), [Fraction(1), Fraction(1)])
+    unit, function = np.ones((1, 1)), LINE.layers[0].activation.piecewise_linear
+    ends = [(np.array([-2.0]), np.array([2.0]))]
+
+    def proves(sign, splits, middle, split=None, gamma=2.0**-6):
+        numbers = np.zeros((7, 1))
+        numbers[1], numbers[6] = middle, sign * beta if split is None else split
+        witness = DualWitness(1, gamma, ((numbers,),))
+        delta = np.array([(middle - numbers[6, 0]) / (2 * gamma)])  # where the gradient is zero
+        at = DualPoint(delta, ((np.zeros(1),),))
+        x = RationalMatrix.filled((1, 1), Fraction(0))
+        steps = steps_of(witness, [unit], [function], unit)
+        try:
+            checker.check(witness, steps, at, x, ends, 0, Fraction(2), splits=splits)
+        except InconclusiveError:
+            return False
+        return True
+
+    assert proves(1, {(0, 0, 0): 1}, 0.0, gamma=2.0**-4)
+    assert proves(1, {(0, 0, 0): 1}, 0.0, 0.0)
+    assert not proves(-1, {(0, 0, 0): -1}, 1.0), "the other half falls"
+    assert not proves(1, {}, 0.0, 0.0), "without the halfspace the hinge may bend"
+    assert not proves(1, {(0, 0, 0): 1}, 1.0, 0.0), "a line in the half where it is zero"
+    assert not proves(1, {(0, 0, 0): 1}, 0.0, -0.25), "on the wrong side"
+    assert not proves(1, {(0, 0, 0): 2}, 0.0, 0.0)
+    assert not proves(1, {(0, 0, -1): 1}, 0.0, 0.0)
+    assert not proves(1, {(0, 0, 1): 1}, 0.0, 0.0)
+    assert not proves(1, {(1, 0, 0): 1}, 0.0, 0.0), "of another layer"
 
 
 # -- counterexamples -------------------------------------------------------------------------------------------------

@@ -230,14 +230,14 @@ class DualChecker:
 
     def _check_convex(self, gamma: Fraction, hinges: Sequence[Sequence[_Hinge]], steps: Sequence[DualStep]) -> None:
         """Raises: UndecidedError unless (2) is proved."""
-        backend, before, kept = self._backend, None, np.zeros(0, dtype=np.intp)
-        total = 0
+        backend, total, kept = self._backend, 0, np.zeros(0, dtype=np.intp)
+        before: Matrix[Any] | None = None
         for index, (own, step) in enumerate(zip(hinges, steps, strict=True)):
             rows = len(own[0].alpha) if own else self._network.layers[index].shape[0]
             slopes, spread = _slopes(self._functions[index], own, rows)
-            if before is None:
+            if not index:
                 s = self._first.scalar_mul(backend.scalar(1 / (gamma * (1 - ETA))))
-            elif not len(kept):  # nothing that comes later can change: so nothing may be free
+            elif before is None or not len(kept):  # nothing that comes later can change: so nothing may be free
                 if any(hinge.alpha.any() for later in hinges[index:] for hinge in later):
                     raise UndecidedError("a hinge bends of which nothing that changes is known")
                 return
@@ -256,10 +256,10 @@ class DualChecker:
             column = backend.matrix(RationalMatrix.from_fractions([[slopes[k]] for k in kept.tolist()]))
             b = point(step.step.after, backend).row_scaled(column)
             b = b.transposed().row_scaled(column)
-            more = np.diag(np.ldexp(spread[kept], -total))
+            more = _scaled_up(spread[kept], -total)
             if not np.isfinite(more).all():
                 raise UndecidedError("numbers beyond the floats")
-            before = b + point(_raised_diagonal(more), backend)
+            before = b + point(np.diag(more), backend)
 
     # -- the bound -------------------------------------------------------------------------------------------------
 
@@ -362,8 +362,8 @@ def _checked_hinge(
     bends = numbers[0] > 0
     signs = np.zeros(rows, dtype=np.int64)
     for neuron, sign in splits.items():
-        if sign not in (-1, 1):
-            raise UndecidedError("a halfspace without a sign")
+        if sign not in (-1, 1) or not 0 <= neuron < rows:
+            raise UndecidedError("a halfspace without a sign, or of no neuron")
         signs[neuron] = sign
     is_line = ~bends & (numbers[1] == 1) & ((least >= 0).astype(bool) | (signs == -1))
     is_zero = ~bends & (numbers[1] == 0) & ((most <= 0).astype(bool) | (signs == 1))
@@ -445,9 +445,10 @@ def _sums(parts: Sequence[tuple[IntegerArray, int]]) -> list[tuple[IntegerArray,
     return [(total, over)]
 
 
-def _raised_diagonal(more: Floats) -> Floats:
-    """Above what was scaled by a power of two, of which the last bits may be lost."""
-    found: Floats = np.where(more > 0, np.nextafter(more, np.inf), 0.0)
+def _scaled_up(x: Floats, exponent: int) -> Floats:
+    """Floats at least x·2^exponent, zero only where x is: what is too small for a float is more than zero."""
+    with np.errstate(over="ignore"):  # infinite: for the caller to refuse
+        found: Floats = np.where(x > 0, np.nextafter(np.ldexp(x, exponent), np.inf), 0.0)
     return found
 
 

@@ -25,6 +25,9 @@ __all__ = ["DualSetting", "Found", "steps_of"]
 _BITS = 24
 """Of a multiplier."""
 
+_GRID = 2.0**44
+"""M is a multiple of 1 over this: on a coarser grid λ2 costs more than some leads have."""
+
 _LITTLE = 1e-4
 """Of the lead: what all multipliers that the chain leaves at zero may cost in the beginning."""
 
@@ -98,13 +101,12 @@ class DualSetting:
         gamma = float(_short(np.array([gamma]))[0])
         numbers, solved = [], [np.array([gamma])]
         for index, part in enumerate(parts):
-            alpha, _, three, four, five, six = _short(part)
-            middle = np.floor((part[0] - part[1] + part[2]) / (2 * part[0]) * 2.0**_BITS) / 2.0**_BITS
-            two = alpha * (1 - 2 * middle) + three  # not below zero: the middle is rounded down
-            short = np.where(two < 0, middle - 2.0**-_BITS, middle)
-            two = alpha * (1 - 2 * short) + three
+            alpha, two, three, four, five, six = _short(part)
+            # λ2 = α·(1 - 2M) + λ3 must not be below zero: M is rounded down, by more than floats are off.
+            middle = (np.floor((alpha - two + three) / (2 * alpha) * _GRID) - 1) / _GRID
+            two = alpha * (1 - 2 * middle) + three
             solved.append(np.array([alpha, two, three, four, five, six]).ravel())
-            numbers.append(self._placed(index, np.array([alpha, short, three, four, five, six])))
+            numbers.append(self._placed(index, np.array([alpha, middle, three, four, five, six])))
         solution = self.form.solved(np.concatenate(solved), direction, lead, 0.0)
         witness = DualWitness(target, gamma, tuple(numbers))
         return Found(witness, self._point(gamma, solved, solution), solution.value)

@@ -398,11 +398,10 @@ def judged(delta, winner, other, eps, x=(Fraction(0), Fraction(0))):
     """For y = (u_0, u_1): class 0 wins on one side of the diagonal."""
     network = Network.from_arrays([np.eye(2)])
     evaluators = Evaluators(network, [Fraction(1)])
-    verifier = CompleteVerifier(network, [Fraction(1)], [[Fraction(2)] * 2] * 2, precision_ladder("auto"), evaluators)
     found = Counterexample(np.array(delta), winner, other)
     column = RationalMatrix.from_fractions([[a] for a in x])
     try:
-        return check_counterexample(found, column, Fraction(eps), 2, verifier._enclosures())
+        return check_counterexample(found, column, Fraction(eps), 2, evaluators.finer(precision_ladder("auto")))
     except UndecidedError:
         return None
 
@@ -444,6 +443,7 @@ def test_smooth_activations_are_attacked():
     found = certify_inputs(network, rng.uniform(size=(6, 3)), 5, complete=True)
     assert set(found.status.tolist()) <= {"certified", "falsified", "unknown"}
     assert found.falsified.any()
+    assert set(found.proved_by[found.falsified].tolist()) == {"arb"}, "no rational holds these logits"
     assert not found.duals
 
 

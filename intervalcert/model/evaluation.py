@@ -16,10 +16,10 @@ product; how far that is from the truth is one number, carried along by the norm
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import reduce
+from functools import partial, reduce
 from itertools import accumulate
 from operator import add
 from typing import Any, Generic, TypeVar
@@ -37,6 +37,7 @@ from intervalcert.numbers.rounding import dyadic_value, float_enclosure, round_u
 
 __all__ = [
     "KEPT_BITS",
+    "EnclosedLogits",
     "Evaluator",
     "Evaluators",
     "FloatBounds",
@@ -309,6 +310,14 @@ def _raised(error: Fraction) -> Fraction:
     return round_up(error, _ERROR_BITS)
 
 
+@dataclass(frozen=True, eq=False)
+class EnclosedLogits:
+    """Of one input. leads: ends of the leads of a class over the others, in their order."""
+
+    ends: FloatBounds
+    leads: Callable[[int], FloatBounds]
+
+
 class Evaluators:
     """Those of one network, each made when it is asked for first."""
 
@@ -329,3 +338,23 @@ class Evaluators:
         if exact not in self._of_points:
             self._of_points[exact] = PointEvaluator(self._network, self._norms, exact)
         return self._of_points[exact]
+
+    def finer(self, ladder: Sequence[Backend[Any]]) -> Iterator[tuple[str, Callable[[RationalMatrix], EnclosedLogits]]]:
+        """What encloses the logits of one input, a column, where the first number system cannot tell; with its name.
+
+        First the point that is followed exactly, or nearly so; then all number systems but the first.
+        """
+        if is_rational(self._network):
+            yield ladder[-1].name, partial(self._followed, exact=ladder[-1])
+        for backend in ladder[1:] or ladder:
+            yield backend.name, partial(self._enclosed, backend=backend)
+
+    def _followed(self, x: RationalMatrix, exact: Backend[Any]) -> EnclosedLogits:
+        points = self.of_points(exact)
+        logits = points.at(x)[-1]
+        return EnclosedLogits(logits.float_bounds(), lambda winner: points.leads(logits, winner))
+
+    def _enclosed(self, x: RationalMatrix, backend: Backend[Any]) -> EnclosedLogits:
+        logits = self.on(backend).before_activations(x)[-1]
+        low, high = (end[:, 0] for end in logits.float_bounds())
+        return EnclosedLogits((low, high), lambda winner: leads_of(logits, winner, backend))

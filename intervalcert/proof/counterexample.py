@@ -15,17 +15,17 @@ import numpy as np
 
 from intervalcert.backends.protocol import Floats
 from intervalcert.errors import InconclusiveError, UndecidedError
-from intervalcert.model.evaluation import FloatBounds
+from intervalcert.model.evaluation import EnclosedLogits, FloatBounds
 from intervalcert.numbers.matrices import RationalMatrix, exact_integers
 from intervalcert.proof.data import Witness
 
-__all__ = ["GRID", "Counterexample", "LeadsAt", "check_counterexample", "moved"]
+__all__ = ["GRID", "Counterexample", "Enclosures", "check_counterexample", "moved"]
 
 GRID = 24
 """Entries of δ are multiples of 2^-24."""
 
-LeadsAt = Callable[[RationalMatrix, int], FloatBounds]
-"""Ends of the leads of a class over the others, in their order, at an input (a column)."""
+Enclosures = Iterable[tuple[str, Callable[[RationalMatrix], EnclosedLogits]]]
+"""What encloses the logits of an input, a column; with the name of the number system."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,11 +48,11 @@ def moved(x: RationalMatrix, delta: Floats) -> RationalMatrix:
 
 
 def check_counterexample(
-    found: Counterexample, x: RationalMatrix, eps: Fraction, outputs: int, enclosures: Iterable[LeadsAt]
-) -> Counterexample:
-    """The same: proves that it falsifies.
+    found: Counterexample, x: RationalMatrix, eps: Fraction, outputs: int, enclosures: Enclosures
+) -> str:
+    """Proves that it falsifies; by the number system that is named.
 
-    outputs: classes. enclosures: the logits of the network, on one number system after the other.
+    outputs: classes. enclosures: of the logits of the network, on one number system after the other.
     Raises: UndecidedError unless it is proved that the winner is that of x, the first of the largest logits, that δ is
     within eps, and that the other class is at least as high at x + δ.
     """
@@ -62,13 +62,13 @@ def check_counterexample(
     numbers, unit = exact_integers(found.delta)
     if Fraction(int((numbers * numbers).sum()), unit**2) > eps**2:
         raise UndecidedError("a change beyond eps")
-    for leads_at in enclosures:
+    for name, logits_at in enclosures:
         try:
-            here, after = leads_at(x, found.winner), leads_at(there, found.winner)
+            here, after = (logits_at(u).leads(found.winner) for u in (x, there))
         except InconclusiveError:
             continue
         if _is_first(here, found.winner) and _leads(after, found.winner, found.other):
-            return found
+            return name
     raise UndecidedError("no change of the winner is proved")
 
 

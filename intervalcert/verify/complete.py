@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,11 @@ import numpy as np
 from intervalcert.backends.escalation import escalate
 from intervalcert.backends.protocol import Backend, Floats
 from intervalcert.errors import InconclusiveError, shortened
-from intervalcert.model.evaluation import Evaluators, FloatBounds, is_rational, leads_of
+from intervalcert.model.evaluation import Evaluators, FloatBounds
 from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import float_near
-from intervalcert.proof.counterexample import GRID, Counterexample, LeadsAt, check_counterexample
+from intervalcert.proof.counterexample import GRID, Counterexample, check_counterexample
 from intervalcert.proof.decision import ATTACK, DUAL, Status
 from intervalcert.proof.dual import DualChecker, DualClaim, DualWitness, Range, has_dual
 from intervalcert.proof.local import LocalChecker, bent_layers
@@ -145,25 +144,12 @@ class CompleteVerifier:
             others = np.delete(np.arange(len(there)), winner)
             guess = Counterexample(delta, winner, int(others[np.argmax(there[others])]))
             try:
-                found = check_counterexample(guess, x, eps, self._network.outputs, self._enclosures())
+                enclosures = self._evaluators.finer(self._ladder)
+                proved_by = check_counterexample(guess, x, eps, self._network.outputs, enclosures)
             except InconclusiveError:
                 continue
-            return CompleteVerdict(Status.FALSIFIED, winner, ATTACK, self._ladder[-1].name, counterexample=found)
+            return CompleteVerdict(Status.FALSIFIED, winner, ATTACK, proved_by, counterexample=guess)
         return _OPEN
-
-    def _enclosures(self) -> list[LeadsAt]:
-        """The point that is followed nearly exactly, then the number systems, the exact one last."""
-        found: list[LeadsAt] = []
-        if is_rational(self._network):
-            found.append(self._leads_of_point)
-        return [*found, *(partial(self._leads_on, backend=backend) for backend in self._ladder[1:])]
-
-    def _leads_of_point(self, x: RationalMatrix, winner: int) -> FloatBounds:
-        points = self._evaluators.of_points(self._ladder[-1])
-        return points.leads(points.at(x)[-1], winner)
-
-    def _leads_on(self, x: RationalMatrix, winner: int, backend: Backend[Any]) -> FloatBounds:
-        return leads_of(self._evaluators.on(backend).before_activations(x)[-1], winner, backend)
 
     # -- one by one ------------------------------------------------------------------------------------------------
 
@@ -184,10 +170,12 @@ class CompleteVerifier:
             verdict = proof.decided()
             if verdict.status is not Status.UNKNOWN:
                 return verdict
-        strong = self._strongly(x, eps)
-        if strong.status is not Status.UNKNOWN or proof is None:
-            return strong
-        return proof.continued()
+        found = self._strongly(x, eps)
+        if found.status is Status.UNKNOWN and proof is not None:
+            found = proof.continued()
+            if found.status is Status.UNKNOWN:
+                return replace(found, fault=proof.fault)
+        return found
 
     def _duals(self, x: RationalMatrix, eps: Fraction) -> _DualProof | None:
         """The duals of all classes that margins do not settle; None if there is no chain to begin with."""
@@ -215,7 +203,10 @@ class CompleteVerifier:
 
 
 class _DualProof:
-    """The duals of one point: one for each class that the margins do not settle."""
+    """The duals of one point: one for each class that the margins do not settle.
+
+    fault: what ended the search for one of them before it had a value; empty if nothing did.
+    """
 
     def __init__(
         self,
@@ -240,6 +231,7 @@ class _DualProof:
         self._leads = leads
         self._proved: list[DualWitness] = []
         self._provers: set[str] = set()
+        self.fault = ""
         self._known: dict[Backend[Any], list[Range]] = {}
         settled = [
             lead > 0 and Fraction(lead) > eps * verifier._margins[search.winner][other]
@@ -292,8 +284,8 @@ class _DualProof:
                     best = multipliers, solution
                 if solution.value > _WORTH * lead:
                     break
-        except (np.linalg.LinAlgError, FloatingPointError):  # no way up from here: what was found before stays
-            pass
+        except (np.linalg.LinAlgError, FloatingPointError) as error:  # what was found before stays
+            self.fault = _said(error)
         return _Target(target.place, target.start, best)
 
     def _is_proved(self, target: _Target, multipliers: Floats, solution: Solution) -> bool:

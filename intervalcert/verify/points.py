@@ -6,25 +6,23 @@ Inputs are taken in batches; a batch is verified in one go, in this process or i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from intervalcert.backends.protocol import Backend, Floats, Indices
+from intervalcert.backends.protocol import Floats, Indices
 from intervalcert.errors import InconclusiveError, InputError
 from intervalcert.model.evaluation import (
+    EnclosedLogits,
     Evaluator,
     Evaluators,
     FloatBounds,
     PointEvaluator,
     check_evaluable,
-    is_rational,
-    leads_of,
 )
 from intervalcert.numbers.float_formats import FloatFormat
-from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.pairs import floats_above
 from intervalcert.numbers.rounding import float_enclosure
 from intervalcert.proof.counterexample import Counterexample
@@ -202,9 +200,9 @@ class PointVerifier:
         """
         x = batch.column(index)
         winner, certified, radius, proved_by = 0, False, 0.0, ""
-        for name, leads_at in self._finer_leads():
+        for name, enclosed in self._evaluators.finer(self.job.ladder):
             try:
-                winner, least, most = leads_at(x)
+                winner, least, most = _leads(enclosed(x))
             except InconclusiveError:
                 continue
             if not (np.isfinite(least).all() and np.isfinite(most).all()):
@@ -215,27 +213,6 @@ class PointVerifier:
                 break
         draft.argmax[index], draft.certified[index], draft.radius[index] = winner, certified, radius
         draft.exactly[index], draft.proved_by[index] = True, proved_by
-
-    def _finer_leads(self) -> Iterator[tuple[str, Callable[[RationalMatrix], tuple[int, Floats, Floats]]]]:
-        """What finds the winner of an input and its leads over the other classes, as `_leads`, with its name.
-
-        First the point that is followed exactly, or nearly so; then all number systems but the first.
-        """
-        if is_rational(self.job.network):
-
-            def at_point(x: RationalMatrix) -> tuple[int, Floats, Floats]:
-                logits = self._points.at(x)[-1]
-                return _leads(logits.float_bounds(), lambda winner: self._points.leads(logits, winner))
-
-            yield self.job.ladder[-1].name, at_point
-        for backend in self.job.ladder[1:] or self.job.ladder:
-
-            def enclosed(x: RationalMatrix, backend: Backend[Any] = backend) -> tuple[int, Floats, Floats]:
-                logits = self._evaluators.on(backend).before_activations(x)[-1]
-                low, high = (end[:, 0] for end in logits.float_bounds())
-                return _leads((low, high), lambda winner: leads_of(logits, winner, backend))
-
-            yield backend.name, enclosed
 
     def _against(self, leads: Floats, winner: int, eps: Fraction) -> Verdict:
         """The verdict for logits with these leads of the winner over the others; not certified unless all are."""
@@ -298,16 +275,18 @@ def likely_winners(low: Floats, high: Floats) -> Indices:
     return found
 
 
-def _leads(logits: FloatBounds, leads_of: Callable[[int], FloatBounds]) -> tuple[int, Floats, Floats]:
+def _leads(logits: EnclosedLogits) -> tuple[int, Floats, Floats]:
     """The winner of one output, and the ends of its leads over the other classes, in their order.
 
     The first largest logit, if the number system can tell: from the likely winner on to whoever leads it, or equals it
-    with a smaller index. leads_of: the ends of the leads of a class over the others.
+    with a smaller index.
     """
-    winner = int(likely_winners(*logits))
-    for _ in logits[0]:
-        others = np.delete(np.arange(len(logits[0])), winner)
-        low, high = leads_of(winner)
+    low, high = logits.ends
+    classes = np.arange(len(low))
+    winner = int(likely_winners(low, high))
+    for _ in classes:
+        others = np.delete(classes, winner)
+        low, high = logits.leads(winner)
         ahead = (high <= 0) & ((low < 0) | (others < winner))
         if not ahead.any():
             break

@@ -1,6 +1,8 @@
 """Every point decided: certified by a dual, falsified by a counterexample. Never wrong, and seldom open."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
@@ -455,6 +457,12 @@ def test_processes_find_the_same():
     assert one.counterexamples.keys() == two.counterexamples.keys() == set(np.flatnonzero(one.falsified).tolist())
     assert all((one.counterexamples[k].delta == two.counterexamples[k].delta).all() for k in one.counterexamples)
     assert {len(part.counterexamples) for part in (one[:0], one)} == {0, int(one.falsified.sum())}
+
+
+def test_scipy_is_imported_where_a_dual_is_searched_for_alone():
+    """It takes as long as a small command."""
+    code = "import sys, intervalcert; intervalcert.certify_inputs; print('scipy.linalg' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def test_what_does_not_go_together_is_refused():

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
 
 from intervalcert.backends.protocol import Floats, Indices
 
@@ -222,6 +221,8 @@ def _forward(layer: HingeLayer, hinges: _Hinges, s: Floats, mean: Floats) -> tup
 
 def _without(s: Floats, bend: Floats, some: Indices) -> tuple[Floats, Floats, float]:
     """B = (S⁻¹ - D)⁻¹, D + D·B·D among the neurons that bend, and log det of I - LᵀDL. Raises: LinAlgError."""
+    from scipy.linalg import cholesky, solve_triangular  # a fifth of a second, which most commands do without
+
     s = (s + s.T) / 2
     if not len(some):
         return s, np.zeros((0, 0)), 0.0
@@ -240,6 +241,8 @@ def _without(s: Floats, bend: Floats, some: Indices) -> tuple[Floats, Floats, fl
 
 def _root(s: Floats) -> Floats:
     """A matrix whose square S is, or nearly: S has no full rank where a layer is wider than the one before."""
+    from scipy.linalg import cholesky
+
     ridge = _RIDGE * float(np.trace(s)) / len(s)
     try:
         found: Floats = cholesky(s + ridge * np.eye(len(s)), lower=True, check_finite=False)

@@ -449,6 +449,17 @@ def test_smooth_activations_are_attacked():
     assert not found.duals
 
 
+@pytest.mark.parametrize("first", [2.0**-700, 2.0**-100, 2.0**500, 2.0**900])
+@pytest.mark.parametrize("eps", ["0", "1e-300", "0.1", "1e400"])
+def test_numbers_at_the_ends_of_the_floats(first, eps):
+    """No warning, no traceback: what floats cannot search for is open, and says so."""
+    rng = np.random.default_rng(0)
+    network = Network.from_arrays([rng.normal(size=(5, 3)) * first, rng.normal(size=(3, 5)) * 2.0**-400])
+    found = certify_inputs(network, rng.normal(size=(2, 3)), eps, complete=True)
+    assert set(found.status.tolist()) <= {"certified", "falsified", "unknown"}
+    assert eps != "1e400" or all("beyond the floats" in fault for fault in found.fault.tolist())
+
+
 def test_processes_find_the_same():
     network, _ = drawn(1)
     inputs = np.random.default_rng(1).integers(-8, 9, (70, 2)) / 8

@@ -10,9 +10,10 @@ Budgets count steps, so that a verdict does not depend on how fast a machine is.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,15 @@ class CompleteVerdict:
 
 _OPEN = CompleteVerdict(Status.UNKNOWN)
 
+_FLOATS_END = (np.linalg.LinAlgError, FloatingPointError, OverflowError, ZeroDivisionError)
+"""What a search in floats may end with: no fault of the program."""
+
+_quietly = np.errstate(all="ignore")
+"""For attacks: what is infinite or not a number falsifies nothing."""
+
+_strictly = partial(np.errstate, over="raise", invalid="raise", divide="raise")
+"""For duals: what overflows has no value."""
+
 
 @dataclass(frozen=True, eq=False)
 class _Target:
@@ -103,9 +113,10 @@ class CompleteVerifier:
         self._weights: list[Floats] = []
         if self._has_dual:
             near = [layer.weights.near_floats() for layer in network.layers[:-1]]
-            self._weights = [np.ldexp(each.values, each.exponent) for each in near]
             self._functions = [function for function, _ in bent_layers(network)]
-            self._gram: Floats = self._weights[0] @ self._weights[0].T
+            with np.errstate(all="ignore"):  # what is infinite is refused where it is used
+                self._weights = [np.ldexp(each.values, each.exponent) for each in near]
+                self._gram: Floats = self._weights[0] @ self._weights[0].T
 
     # -- many at once ----------------------------------------------------------------------------------------------
 
@@ -114,15 +125,16 @@ class CompleteVerifier:
         x = np.array([_floats(column) for column in columns])
         try:
             radius = np.array([near_float(each) for each in eps])
-            with np.errstate(all="ignore"):
-                broken = attack(self._floats, x, radius, QUICK)
-        except FloatingPointError:
+        except FloatingPointError:  # `decide` says so of each
             return [_OPEN] * len(columns)
+        with np.errstate(all="ignore"):
+            broken = attack(self._floats, x, radius, QUICK)
         return [
-            self._judged(column, eps[k], broken.get(k)) if k in broken else self._tie(column, eps[k])
+            _guarded(self._judged, column, eps[k], broken[k]) if k in broken else _guarded(self._tie, column, eps[k])
             for k, column in enumerate(columns)
         ]
 
+    @_quietly
     def _tie(self, x: RationalMatrix, eps: Fraction) -> CompleteVerdict:
         """Equal logits at the input itself, in floats: perhaps a tie."""
         (logits,) = self._floats.logits(_floats(x)[:, None]).T
@@ -131,6 +143,7 @@ class CompleteVerifier:
             return self._judged(x, eps, np.zeros(x.shape[0]))
         return _OPEN
 
+    @_quietly
     def _judged(self, x: RationalMatrix, eps: Fraction, delta: Floats | None) -> CompleteVerdict:
         """Whether a change falsifies, once it is on the grid: brought there toward zero, its norm does not grow."""
         if delta is None or not np.isfinite(delta).all() or np.abs(delta).max() >= 2.0 ** (52 - GRID):
@@ -155,43 +168,45 @@ class CompleteVerifier:
 
     def decide(self, x: RationalMatrix, eps: Fraction) -> CompleteVerdict:
         """What is proved of one input, a column. An attempt that ends by a fault decides nothing, and says so."""
-        try:
-            return self._attempt(x, eps)
-        except (np.linalg.LinAlgError, FloatingPointError) as error:  # floats end here
-            return CompleteVerdict(Status.UNKNOWN, fault=_said(error))
-        except Exception as error:
-            if os.environ.get(RAISE_FAULTS):
-                raise
-            return CompleteVerdict(Status.UNKNOWN, fault=_said(error))
+        return _guarded(self._attempt, x, eps)
 
     def _attempt(self, x: RationalMatrix, eps: Fraction) -> CompleteVerdict:
-        proof = self._duals(x, eps) if self._has_dual and eps > 0 else None
+        radius, proof, fault = near_float(eps), None, ""
+        if self._has_dual and eps > 0:
+            try:
+                with _strictly():
+                    proof = self._duals(x, eps)
+                    first = _OPEN if proof is None else proof.decided()
+            except _FLOATS_END as error:
+                proof, first, fault = None, _OPEN, _said(error)
+            if first.status is not Status.UNKNOWN:
+                return first
+        found = self._strongly(x, eps, radius)
+        if found.status is not Status.UNKNOWN:
+            return found
         if proof is not None:
-            verdict = proof.decided()
-            if verdict.status is not Status.UNKNOWN:
-                return verdict
-        found = self._strongly(x, eps)
-        if found.status is Status.UNKNOWN and proof is not None:
-            found = proof.continued()
-            if found.status is Status.UNKNOWN:
-                return replace(found, fault=proof.fault)
-        return found
+            with _strictly():
+                found = proof.continued()
+            fault = proof.fault
+        return found if found.status is not Status.UNKNOWN else replace(found, fault=fault)
 
     def _duals(self, x: RationalMatrix, eps: Fraction) -> _DualProof | None:
         """The duals of all classes that margins do not settle; None if there is no chain to begin with."""
         points = self._evaluators.of_points(self._ladder[-1])
         values = points.at(x)
         ends = [value.float_bounds() for value in values]
-        with np.errstate(over="raise", invalid="raise"):
-            search = LocalSearch(self._network, self._floats, ends, eps)
-            chains = search.best_chains(_ROUNDS)
+        if not np.isfinite(self._gram).all() or not all(np.isfinite(weights).all() for weights in self._weights):
+            raise FloatingPointError("weights, or their squares, beyond the floats")
+        search = LocalSearch(self._network, self._floats, ends, eps)
+        chains = search.best_chains(_ROUNDS)
         if chains is None:
             return None
         leads = points.leads(values[-1], search.winner)[0]
         return _DualProof(self, x, eps, search, chains, ends[:-1], leads)
 
-    def _strongly(self, x: RationalMatrix, eps: Fraction) -> CompleteVerdict:
-        broken = attack(self._floats, _floats(x)[None], near_float(eps), STRONG)
+    @_quietly
+    def _strongly(self, x: RationalMatrix, eps: Fraction, radius: float) -> CompleteVerdict:
+        broken = attack(self._floats, _floats(x)[None], radius, STRONG)
         return self._judged(x, eps, broken.get(0))
 
     def on(self, backend: Backend[Any]) -> tuple[LocalChecker, DualChecker]:
@@ -274,8 +289,7 @@ class _DualProof:
         start = target.start if target.best is None else target.best[0]
 
         def solve(multipliers: Floats, weight: float) -> Solution:
-            with np.errstate(over="raise", invalid="raise", divide="raise"):
-                return self._setting.form.solved(multipliers, direction, lead, weight)
+            return self._setting.form.solved(multipliers, direction, lead, weight)
 
         best = target.best
         try:
@@ -284,7 +298,7 @@ class _DualProof:
                     best = multipliers, solution
                 if solution.value > _WORTH * lead:
                     break
-        except (np.linalg.LinAlgError, FloatingPointError) as error:  # what was found before stays
+        except _FLOATS_END as error:  # what was found before stays
             self.fault = _said(error)
         return _Target(target.place, target.start, best)
 
@@ -313,6 +327,7 @@ class _DualProof:
         self._provers.add(proved.value.proved_by)
         return True
 
+    @_quietly
     def _attacked(self, target: _Target) -> CompleteVerdict:
         """From the change at which the least value of the dual is attained."""
         if target.best is None:
@@ -324,6 +339,18 @@ class _DualProof:
         campaign = Campaign(steps=10, fixed=20)
         lead, found = lowered(self._of._floats, _floats(self._x)[None], *pair, radius, delta[None], campaign)
         return self._of._judged(self._x, self._eps, found[0]) if lead[0] <= 0 else _OPEN
+
+
+def _guarded(attempt: Callable[..., CompleteVerdict], *arguments: Any) -> CompleteVerdict:
+    """What an attempt finds. One that ends by a fault, whatever it is, decides nothing, and says so."""
+    try:
+        return attempt(*arguments)
+    except _FLOATS_END as error:
+        return CompleteVerdict(Status.UNKNOWN, fault=_said(error))
+    except Exception as error:
+        if os.environ.get(RAISE_FAULTS):
+            raise
+        return CompleteVerdict(Status.UNKNOWN, fault=_said(error))
 
 
 def _range(ends: FloatBounds, reach: Floats) -> Range:

@@ -20,9 +20,11 @@ from intervalcert.model.evaluation import Evaluators
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.proof import dual as proof_module
 from intervalcert.proof.counterexample import Counterexample, check_counterexample
-from intervalcert.proof.dual import DualChecker, DualPoint, DualWitness, has_dual
-from intervalcert.search.dual import DualForm, HingeLayer
-from intervalcert.search.dual_witness import steps_of
+from intervalcert.proof.dual import DualChecker, has_dual
+from intervalcert.proof.hinges import DualPoint, DualWitness, Goal
+from intervalcert.search.dual import ChainForm
+from intervalcert.search.dual_witness import ChainLayout
+from intervalcert.search.hinges import Bends
 from intervalcert.verify.complete import CompleteVerifier
 
 HINGES = {
@@ -90,26 +92,30 @@ def test_the_truth_about_small_networks(kind):
 def form(seed):
     """Two layers of hinges, one neuron with two of them, and positive multipliers at which Φ is convex."""
     rng = np.random.default_rng(seed)
-    layers = []
-    for inputs, outputs, neuron in ((4, 5, [0, 1, 3, 3]), (5, 4, [0, 2, 3])):
+    weights, sites = [], []
+    for inputs, outputs, neuron, cut in ((4, 5, [0, 1, 3, 3], [4]), (5, 4, [0, 2, 3], [1, 1])):
         at = rng.normal(size=len(neuron))
-        layers.append(
-            HingeLayer(
-                rng.normal(size=(outputs, inputs)) / 2,
+        weights.append(rng.normal(size=(outputs, inputs)) / 2)
+        sites.append(
+            Bends(
                 rng.uniform(0, 1, outputs),
                 np.array(neuron),
                 rng.choice([1.0, -0.5, 0.75], len(neuron)),
                 at,
                 np.minimum(at, 0) - rng.uniform(0.5, 2, len(neuron)),
                 np.maximum(at, 0) + rng.uniform(0.5, 2, len(neuron)),
+                np.array(cut),
+                rng.choice([1.0, -1.0], len(cut)),
+                rng.normal(size=len(cut)),
             )
         )
-    made = DualForm(layers, layers[0].weights @ layers[0].weights.T, 0.3)
+    made = ChainForm([*weights, np.eye(4)], sites, weights[0] @ weights[0].T, 0.3)
     parts = [np.array([200.0])]
-    for layer in layers:
-        alpha = rng.uniform(10, 30, layer.count)
-        rest = np.exp(rng.normal(size=(3, layer.count)))
-        parts.append(np.concatenate([[alpha, alpha * 0.1, alpha * rng.uniform(0.6, 1.1, layer.count)], rest]).ravel())
+    for site in sites:
+        alpha = rng.uniform(10, 30, site.count)
+        rest = np.exp(rng.normal(size=(3, site.count)))
+        parts.append(np.concatenate([[alpha, alpha * 0.1, alpha * rng.uniform(0.6, 1.1, site.count)], rest]).ravel())
+        parts.append(rng.uniform(0.5, 1, len(site.cut)))
     return made, np.concatenate(parts), rng.normal(size=4)
 
 
@@ -134,9 +140,8 @@ def test_derivatives_are_those_of_differences(seed):
 
 def test_a_form_without_a_least_value_is_said():
     made, at, direction = form(0)
-    _, parts = made.split(at)  # views: λ3 next to nothing, and the distance costs nothing
-    for part in parts:
-        part[2] = 1e-9
+    for site, part in zip(made.sites, made.parts(at), strict=True):  # views
+        site.split(part)[0][2] = 1e-9  # λ3 next to nothing, and the distance costs nothing
     with pytest.raises(np.linalg.LinAlgError):
         made.solved(np.concatenate([[1e-6], at[1:]]), direction, 1.0, 0.0)
 
@@ -162,13 +167,12 @@ class Case:
         self.found = []
         for target in self.proof._open if self.proof is not None else []:
             made = self.proof._climbed(target, (1e-4, 1e-5, 1e-6), 40)
-            direction, other = self.proof._directions[:, made.place], int(self.proof._others[made.place])
             if made.best is not None and made.best[1].value > 0:
                 lead = self.proof._leads[made.place]
-                self.found.append(self.proof._setting.found(made.best[0], direction, lead, other))
+                self.found.append(self.proof._setting.found(made.best[0], self.proof._goal(made), lead))
 
     def steps(self, witness):
-        return steps_of(witness, self.verifier._weights, self.verifier._functions, self.verifier._gram)
+        return self.verifier._layout.steps(witness)
 
     def proves(self, name="exact", which=0, **other):
         found = self.found[which]
@@ -178,10 +182,10 @@ class Case:
         except (np.linalg.LinAlgError, FloatingPointError):  # floats find none
             return False
         checker = DualChecker(self.network, get_backend(name), self.norms)
-        more = {key: given.pop(key) for key in ("deduction", "splits") if key in given}
+        more = {key: given.pop(key) for key in ("above", "splits") if key in given}
         witness, at, ranges, eps = (given[key] for key in ("witness", "at", "ranges", "eps"))
         try:
-            checker.check(witness, steps, at, self.x, ranges, given.get("winner", self.proof._winner), eps, **more)
+            checker.check(witness, steps, at, self.x, ranges, eps, **more)
         except InconclusiveError:
             return False
         return True
@@ -237,11 +241,13 @@ def test_what_is_no_dual_is_refused(case):
     refuses(lambda made: (made.__setitem__((slice(0, 6), k), 0.0), made.__setitem__((1, k), 1.0)))
     assert not case.proves(witness=replace(witness, gamma=0.0), steps=steps)
     assert not case.proves(witness=replace(witness, gamma=float("nan")), steps=steps)
-    assert not case.proves(witness=replace(witness, target=case.proof._winner), steps=steps)
-    assert not case.proves(witness=replace(witness, target=3), steps=steps)
-    assert not case.proves(winner=3, steps=steps)
+    winner = case.proof._winner
+    for plus, minus in ((winner, winner), (winner, 3), (3, winner), (-2, winner), (-1, -1), (True, 0)):
+        assert not case.proves(witness=replace(witness, goal=Goal(2, plus, minus)), steps=steps)
+    for site in (-1, 0, 1, 3, True):
+        assert not case.proves(witness=replace(witness, goal=witness.goal._replace(site=site)), steps=steps)
     assert not case.proves(eps=-case.eps)
-    assert not case.proves(deduction=Fraction(100))
+    assert not case.proves(above=Fraction(100))
     assert not case.proves(steps=steps[:1])
     assert not case.proves(steps=(steps[0], replace(steps[1], exponent=steps[1].exponent + 40)))
     assert not case.proves(at=replace(at, delta=at.delta[:1]))
@@ -271,7 +277,7 @@ def test_what_a_shaken_dual_proves_is_true(cases):
         random = np.random.default_rng(seed)
         j = winner_at(made.layers, HINGES["relu"], made.at)
         for found in made.found:
-            truth = nearest_change(made.layers, HINGES["relu"], made.at, found.witness.target)
+            truth = nearest_change(made.layers, HINGES["relu"], made.at, found.witness.goal.minus)
             for part in (Fraction(1, 4), Fraction(1, 2), Fraction(9, 10), Fraction(11, 10), Fraction(3)):
                 eps = Fraction(float(made.truth) ** 0.5) * part
                 radius = float(eps) * 1.01
@@ -280,22 +286,23 @@ def test_what_a_shaken_dual_proves_is_true(cases):
                     ranges = made.proof._ranges if part <= Fraction(1, 2) else wide
                     holds = made.proves(witness=witness, at=found.at, ranges=ranges, eps=eps)
                     proved[holds] += 1
-                    assert not holds or truth is None or truth > eps**2, (j, found.witness.target, eps)
+                    assert not holds or truth is None or truth > eps**2, (j, found.witness.goal, eps)
     assert min(proved.values()) > 10
 
 
 LINE = Network.from_arrays([np.ones((1, 1)), np.array([[0.0], [1.0]])], [np.zeros(1), np.array([1.0, 0.0])])
 """The lead of class 0 over class 1 is 1 - max(u, 0): at 0 it is 1, at 1 there is a tie."""
 
+LAYOUT = ChainLayout([np.ones((1, 1)), np.array([[0.0], [1.0]])], [LINE.layers[0].activation.piecewise_linear])
+
 
 def on_the_line(gamma, delta, reach=2.0, eps=2, alpha=1.0, middle=0.5):
     """Whether it is proved that class 0 leads within eps of 0: with α, M and γ alone, D = α·M², ν = 1/2."""
     numbers = np.array([[alpha], [middle], [0.0], [0.0], [0.0], [0.0], [0.0]])
-    witness = DualWitness(1, gamma, ((numbers,),))
+    witness = DualWitness(Goal(1, 0, 1), gamma, ((numbers,),))
     at = DualPoint(np.array([delta]), ((np.array([0.5]),),))
-    function, unit = LINE.layers[0].activation.piecewise_linear, np.ones((1, 1))
     try:
-        steps = steps_of(witness, [unit], [function], unit)
+        steps = LAYOUT.steps(witness)
     except np.linalg.LinAlgError:
         steps = ()
     try:
@@ -305,7 +312,6 @@ def on_the_line(gamma, delta, reach=2.0, eps=2, alpha=1.0, middle=0.5):
             at,
             RationalMatrix.filled((1, 1), Fraction(0)),
             [(np.array([-reach]), np.array([reach]))],
-            0,
             Fraction(eps),
         )
     except (InconclusiveError, AttributeError):
@@ -364,19 +370,18 @@ def test_what_is_scaled_is_never_less():
 def test_halfspaces(beta):
     """The lead 1 - max(u, 0) is 1 where u <= 0, at any distance; and falls beyond 1 where u >= 0."""
     checker = DualChecker(LINE, get_backend("exact"), [Fraction(1), Fraction(1)])
-    unit, function = np.ones((1, 1)), LINE.layers[0].activation.piecewise_linear
     ends = [(np.array([-2.0]), np.array([2.0]))]
 
     def proves(sign, splits, middle, split=None, gamma=2.0**-6):
         numbers = np.zeros((7, 1))
         numbers[1], numbers[6] = middle, sign * beta if split is None else split
-        witness = DualWitness(1, gamma, ((numbers,),))
+        witness = DualWitness(Goal(1, 0, 1), gamma, ((numbers,),))
         delta = np.array([(middle - numbers[6, 0]) / (2 * gamma)])  # where the gradient is zero
         at = DualPoint(delta, ((np.zeros(1),),))
         x = RationalMatrix.filled((1, 1), Fraction(0))
-        steps = steps_of(witness, [unit], [function], unit)
+        steps = LAYOUT.steps(witness)
         try:
-            checker.check(witness, steps, at, x, ends, 0, Fraction(2), splits=splits)
+            checker.check(witness, steps, at, x, ends, Fraction(2), splits=splits)
         except InconclusiveError:
             return False
         return True

@@ -43,7 +43,7 @@ correction is next to nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -54,50 +54,28 @@ import numpy as np
 
 from intervalcert.backends.protocol import Backend, Floats, Indices, Matrix
 from intervalcert.errors import UndecidedError
-from intervalcert.model.activations import PiecewiseLinear
 from intervalcert.model.network import Network
-from intervalcert.numbers.matrices import IntegerArray, RationalMatrix, exact_integers
+from intervalcert.numbers.matrices import RationalMatrix, exact_integers
 from intervalcert.numbers.parsing import MAX_BINARY_EXPONENT
-from intervalcert.numbers.upward import float_up
 from intervalcert.proof.data import Witness
 from intervalcert.proof.ellipsoids import LoewnerMajorant, Step, check_majorant, check_step, point
+from intervalcert.proof.hinges import (
+    ETA,
+    DualClaim,
+    DualPoint,
+    DualWitness,
+    Goal,
+    Hinge,
+    Range,
+    Splits,
+    checked_hinge,
+    roots_above,
+    slopes_of,
+    sum_of_bends,
+)
 from intervalcert.proof.local import bent_layers
 
-__all__ = [
-    "ETA",
-    "NAMES",
-    "DualChecker",
-    "DualClaim",
-    "DualPoint",
-    "DualStep",
-    "DualWitness",
-    "Range",
-    "Splits",
-    "has_dual",
-]
-
-ETA = Fraction(1, 2**30)
-
-NAMES = ("alpha", "middle", "lambda3", "lambda4", "lambda5", "lambda6", "split")
-"""The rows of the numbers of a hinge, one column for each neuron. alpha is 0 where it does not bend; split is β·s."""
-
-Range = tuple[Floats, Floats]
-"""Of a layer: floats between which each neuron's value stays at all inputs within eps; proved."""
-
-Splits = Mapping[tuple[int, int, int], int]
-"""(layer, hinge, neuron) -> s of the halfspace s·(z - kink) <= 0 that one is in."""
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class DualWitness(Witness):
-    """The multipliers that prove a lead of the winner over the target.
-
-    numbers: of each hidden layer, for each hinge of its function, a matrix with the rows `NAMES`.
-    """
-
-    target: int
-    gamma: float
-    numbers: tuple[tuple[Floats, ...], ...]
+__all__ = ["DualChecker", "DualStep", "has_dual"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -108,47 +86,6 @@ class DualStep(Witness):
     exponent: int
     s: LoewnerMajorant
     step: Step
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class DualPoint(Witness):
-    """The point of (3): δ, and ν of each hinge of each layer (zero where it does not bend)."""
-
-    delta: Floats
-    nu: tuple[tuple[Floats, ...], ...]
-
-
-@dataclass(frozen=True)
-class DualClaim:
-    """At every input within eps the winner's logit is more than so much above the target's; by that number system."""
-
-    target: int
-    proved_by: str
-
-
-@dataclass(frozen=True, eq=False)
-class _Hinge:
-    """One hinge of a layer's function, with numbers for each neuron, exactly: integers over a denominator."""
-
-    kink: Fraction
-    weight: Fraction
-    numbers: Floats
-    nu: Floats
-    p: RationalMatrix
-    r: RationalMatrix
-    constant: Fraction
-    bend: tuple[IntegerArray, int]
-    """D."""
-
-    @property
-    def alpha(self) -> Floats:
-        found: Floats = self.numbers[0]
-        return found
-
-    @property
-    def middle(self) -> Floats:
-        found: Floats = self.numbers[1]
-        return found
 
 
 def has_dual(network: Network) -> bool:
@@ -183,39 +120,40 @@ class DualChecker:
         at: DualPoint,
         x: RationalMatrix,
         ranges: Sequence[Range],
-        winner: int,
         eps: Fraction,
-        deduction: Fraction = Fraction(0),
+        above: Fraction = Fraction(0),
         splits: Splits | None = None,
     ) -> DualClaim:
-        """The claim that the winner leads the target by more than the deduction at every input within eps of x (in
-        the halfspaces, if there are some).
+        """The claim that the witness's goal is above that number at every input within eps of x (in the halfspaces, if
+        there are some).
 
         Requires: `ranges` hold the values of all hidden neurons at those inputs. x: a column (`Network.entered`).
         Raises: InconclusiveError unless that is proved here.
         """
-        outputs = self._network.outputs
-        if not (0 <= witness.target < outputs and 0 <= winner < outputs and witness.target != winner and eps >= 0):
-            raise UndecidedError("a dual of no two classes, or of no eps")
+        goal, known = witness.goal, splits or {}
+        if not (type(goal.site) is int and 0 <= goal.site <= len(self._functions) <= len(ranges) and eps >= 0):
+            raise UndecidedError("a dual of no values, or of no eps")
         gamma = Fraction(witness.gamma) if math.isfinite(witness.gamma) else Fraction(0)
-        if gamma <= 0 or not len(witness.numbers) == len(ranges) == len(steps) == len(at.nu) == len(self._functions):
+        if gamma <= 0 or not len(witness.numbers) == len(steps) == len(at.nu) == goal.site:
             raise UndecidedError("a dual without a multiplier of the distance, or of other layers")
+        if any(site >= goal.site for site, _, _ in known):
+            raise UndecidedError("a halfspace behind what is bounded")
         hinges = [
-            self._hinges(index, witness.numbers[index], at.nu[index], ranges[index], splits or {})
-            for index in range(len(self._functions))
+            self._hinges(index, witness.numbers[index], at.nu[index], ranges[index], known)
+            for index in range(goal.site)
         ]
         self._check_convex(gamma, hinges, steps)
-        bound = self._bound(gamma, hinges, at.delta, x, winner, witness.target, eps)
+        bound = self._bound(gamma, hinges, at.delta, x, goal, eps)
         lower = float(bound.float_bounds()[0][0, 0])
-        if not (math.isfinite(lower) and Fraction(lower) > deduction):
+        if not (math.isfinite(lower) and Fraction(lower) > above):
             raise UndecidedError("a lead is not proved to last")
-        return DualClaim(witness.target, self._backend.name)
+        return DualClaim(goal, above, frozenset(known.items()), self._backend.name)
 
     # -- the terms: exact comparisons and numbers ------------------------------------------------------------------
 
     def _hinges(
         self, layer: int, numbers: Sequence[Floats], nu: Sequence[Floats], ends: Range, splits: Splits
-    ) -> list[_Hinge]:
+    ) -> list[Hinge]:
         """Raises: UndecidedError for multipliers that are none."""
         function = self._functions[layer]
         if not len(numbers) == len(nu) == len(function.hinges):
@@ -223,18 +161,18 @@ class DualChecker:
         found = []
         for index, (weight, kink) in enumerate(function.hinges):
             own = {neuron: s for (at, hinge, neuron), s in splits.items() if (at, hinge) == (layer, index)}
-            found.append(_checked_hinge(kink, weight, numbers[index], nu[index], ends, own))
+            found.append(checked_hinge(kink, weight, numbers[index], nu[index], ends, own))
         return found
 
     # -- convex ----------------------------------------------------------------------------------------------------
 
-    def _check_convex(self, gamma: Fraction, hinges: Sequence[Sequence[_Hinge]], steps: Sequence[DualStep]) -> None:
+    def _check_convex(self, gamma: Fraction, hinges: Sequence[Sequence[Hinge]], steps: Sequence[DualStep]) -> None:
         """Raises: UndecidedError unless (2) is proved."""
         backend, total, kept = self._backend, 0, np.zeros(0, dtype=np.intp)
         before: Matrix[Any] | None = None
         for index, (own, step) in enumerate(zip(hinges, steps, strict=True)):
             rows = len(own[0].alpha) if own else self._network.layers[index].shape[0]
-            slopes, spread = _slopes(self._functions[index], own, rows)
+            slopes, spread = slopes_of(self._functions[index], own, rows)
             if not index:
                 s = self._first.scalar_mul(backend.scalar(1 / (gamma * (1 - ETA))))
             elif before is None or not len(kept):  # nothing that comes later can change: so nothing may be free
@@ -266,11 +204,10 @@ class DualChecker:
     def _bound(
         self,
         gamma: Fraction,
-        hinges: Sequence[Sequence[_Hinge]],
+        hinges: Sequence[Sequence[Hinge]],
         delta: Floats,
         x: RationalMatrix,
-        winner: int,
-        target: int,
+        goal: Goal,
         eps: Fraction,
     ) -> Matrix[Any]:
         """A number that (3) is at least, as a matrix. Raises: UndecidedError for a point that is none."""
@@ -296,19 +233,17 @@ class DualChecker:
             if function.offset:
                 parts.append(_filled(z, function.offset, backend))
             y = reduce(add, parts)
-        logits = self._affine(len(hinges), y)
-        signs = np.zeros((1, logits.shape[0]))
-        signs[0, winner], signs[0, target] = 1.0, -1.0
-        pick = point(signs, backend)
-        value = value + pick @ logits
-        cost = (pick @ self._weights[-1]).transposed()
+        values = self._affine(goal.site, y)
+        pick = point(goal.signs(values.shape[0]), backend)
+        value = value + pick @ values
+        cost = (pick @ self._weights[goal.site]).transposed()
         return value - one.scalar_mul(self._correction(gamma, hinges, shifted, moved, cost))
 
     def _affine(self, index: int, y: Matrix[Any]) -> Matrix[Any]:
         z, bias = self._forth[index] @ y, self._biases[index]
         return z if bias is None else z + bias
 
-    def _terms(self, hinge: _Hinge, z: Matrix[Any], y: Matrix[Any], nu: Matrix[Any]) -> Matrix[Any]:
+    def _terms(self, hinge: Hinge, z: Matrix[Any], y: Matrix[Any], nu: Matrix[Any]) -> Matrix[Any]:
         """(1), summed over the neurons."""
         backend = self._backend
         bent = _times(z, hinge.middle)
@@ -320,7 +255,7 @@ class DualChecker:
     def _correction(
         self,
         gamma: Fraction,
-        hinges: Sequence[Sequence[_Hinge]],
+        hinges: Sequence[Sequence[Hinge]],
         shifted: Sequence[Sequence[Matrix[Any]]],
         moved: Matrix[Any],
         cost: Matrix[Any],
@@ -335,7 +270,7 @@ class DualChecker:
                 by_y = cost.scalar_mul(backend.scalar(hinge.weight)) + backend.matrix(hinge.p)
                 nu = point(hinge.nu[:, None], backend)
                 by_nu = _times(nu, hinge.alpha).scalar_mul(two) + by_y
-                total = total + _times(by_nu, _roots_above(hinge.alpha)).frobenius_squared()
+                total = total + _times(by_nu, roots_above(hinge.alpha)).frobenius_squared()
                 bent = _times(_times(_times(z, hinge.middle), hinge.alpha), hinge.middle) - _times(z, hinge.numbers[2])
                 parts.append(_times(by_y, hinge.middle) + backend.matrix(hinge.r) - bent.scalar_mul(two))
             cost = self._back[index] @ reduce(add, parts)
@@ -344,76 +279,8 @@ class DualChecker:
         return total * backend.scalar(1 / (4 * ETA))
 
 
-def _checked_hinge(
-    kink: Fraction, weight: Fraction, numbers: Floats, nu: Floats, ends: Range, splits: Mapping[int, int]
-) -> _Hinge:
-    """The numbers of one hinge. splits: s of the neurons that are in a halfspace.
-
-    Raises: UndecidedError unless they are multipliers, and each hinge that is no variable does not bend.
-    """
-    low, high = ends
-    rows = len(low)
-    if numbers.shape != (len(NAMES), rows) or not low.shape == high.shape == nu.shape == (rows,):
-        raise UndecidedError("multipliers of other neurons")
-    if not all(array.dtype == np.float64 and np.isfinite(array).all() for array in (numbers, nu, low, high)):
-        raise UndecidedError("multipliers, or values, that are not finite")
-    (all_of_them, unit), (least, most, over) = exact_integers(numbers.ravel()), _from_kink(low, high, kink)
-    alpha, middle, three, four, five, six, split = all_of_them.reshape(len(NAMES), rows)
-    bends = numbers[0] > 0
-    signs = np.zeros(rows, dtype=np.int64)
-    for neuron, sign in splits.items():
-        if sign not in (-1, 1) or not 0 <= neuron < rows:
-            raise UndecidedError("a halfspace without a sign, or of no neuron")
-        signs[neuron] = sign
-    is_line = ~bends & (numbers[1] == 1) & ((least >= 0).astype(bool) | (signs == -1))
-    is_zero = ~bends & (numbers[1] == 0) & ((most <= 0).astype(bool) | (signs == 1))
-    if not (bends | is_line | is_zero).all() or (bends & (signs != 0)).any():
-        raise UndecidedError("a hinge that may bend is taken for a line, or the other way round")
-    if (numbers[2:6] < 0).any() or (numbers[0] < 0).any() or numbers[2:6, ~bends].any() or nu[~bends].any():
-        raise UndecidedError("multipliers of the wrong sign, or where there are none")
-    if (numbers[6] * signs < 0).any() or numbers[6, signs == 0].any():
-        raise UndecidedError("a halfspace on the wrong side")
-    two = np.where(bends, alpha * (unit - 2 * middle) + three * unit, 0)  # over unit²
-    if (two < 0).any():
-        raise UndecidedError("multipliers of the wrong sign")
-    lower, upper = np.where(least < 0, least, 0), np.where(most > 0, most, 0)  # l and u, over `over`
-    p = -two * upper + ((three * lower + six * (upper - lower)) - (four + five) * over) * unit  # over unit²·over
-    r = (five + split) * over - three * lower - six * upper  # over unit·over
-    constant = Fraction(int((six * upper * lower).sum()), unit * over**2)
-    bend = np.where(bends, alpha * middle * middle - three * unit * unit, 0)  # over unit³
-    return _Hinge(
-        kink,
-        weight,
-        numbers,
-        nu,
-        RationalMatrix(np.where(bends, p, 0)[:, None], unit**2 * over),
-        RationalMatrix(r[:, None], unit * over),
-        constant,
-        (bend, unit**3),
-    )
-
-
-def _from_kink(low: Floats, high: Floats, kink: Fraction) -> tuple[IntegerArray, IntegerArray, int]:
-    """The ends less the kink, as integers over a common denominator."""
-    ends, unit = exact_integers(np.concatenate([low, high]))
-    moved = ends * kink.denominator - kink.numerator * unit
-    return moved[: len(low)], moved[len(low) :], unit * kink.denominator
-
-
-def _slopes(function: PiecewiseLinear, hinges: Sequence[_Hinge], rows: int) -> tuple[list[Fraction], Floats]:
-    """A of each neuron, exactly, and floats that are at least Σ c²/(α·(1 - η))."""
-    slopes, spread = [function.slope] * rows, [Fraction(0)] * rows
-    for hinge in hinges:
-        for k, (alpha, middle) in enumerate(zip(hinge.alpha.tolist(), hinge.middle.tolist(), strict=True)):
-            if middle:
-                slopes[k] += hinge.weight * Fraction(middle)
-            if alpha:
-                spread[k] += hinge.weight**2 / (Fraction(alpha) * (1 - ETA))
-    return slopes, np.array([float_up(x) for x in spread])
-
-
 def _checked_kept(
-    step: DualStep, slopes: Sequence[Fraction], spread: Floats, hinges: Sequence[_Hinge], total: int
+    step: DualStep, slopes: Sequence[Fraction], spread: Floats, hinges: Sequence[Hinge], total: int
 ) -> Indices:
     """The neurons that go on. Raises: UndecidedError unless all that may change do, and v is large enough.
 
@@ -429,20 +296,10 @@ def _checked_kept(
     if own.v.shape != kept.shape or own.sector.middle.shape != kept.shape or (own.sector.middle != 1).any():
         raise UndecidedError("a step of other neurons, or of another slope")
     (v, unit), up, down = exact_integers(own.v), max(total, 0), max(-total, 0)
-    for bend, over in _sums([hinge.bend for hinge in hinges]):
-        if not ((v * v * over << down) >= ((bend[kept] * unit**2) << up)).all():
-            raise UndecidedError("a step does not cover how far the neurons bend")
+    bends = sum_of_bends(hinges)
+    if bends is not None and not ((v * v * bends[1] << down) >= ((bends[0][kept] * unit**2) << up)).all():
+        raise UndecidedError("a step does not cover how far the neurons bend")
     return kept
-
-
-def _sums(parts: Sequence[tuple[IntegerArray, int]]) -> list[tuple[IntegerArray, int]]:
-    """Their sum, if there are some."""
-    if not parts:
-        return []
-    total, over = parts[0]
-    for more, other in parts[1:]:
-        total, over = total * other + more * over, over * other
-    return [(total, over)]
 
 
 def _scaled_up(x: Floats, exponent: int) -> Floats:
@@ -450,17 +307,6 @@ def _scaled_up(x: Floats, exponent: int) -> Floats:
     with np.errstate(over="ignore"):  # infinite: for the caller to refuse
         found: Floats = np.where(x > 0, np.nextafter(np.ldexp(x, exponent), np.inf), 0.0)
     return found
-
-
-def _roots_above(alpha: Floats) -> Floats:
-    """Numbers r with r²·α >= 1, where α is not zero. Raises: UndecidedError if floats end there."""
-    some = alpha > 0
-    roots = np.zeros(len(alpha))
-    roots[some] = (1 / np.sqrt(alpha[some])) * (1 + 2.0**-48)
-    (r, d), (a, e) = exact_integers(roots), exact_integers(alpha)
-    if not (r * r * a >= d * d * e)[some].all():
-        raise UndecidedError("multipliers at the ends of the floats")
-    return roots
 
 
 def _times(column: Matrix[Any], factors: Floats) -> Matrix[Any]:

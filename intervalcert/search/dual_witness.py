@@ -8,19 +8,23 @@ point is that of the very numbers that are proved.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from intervalcert.backends.protocol import Floats, Indices
 from intervalcert.model.activations import PiecewiseLinear
-from intervalcert.proof.dual import ETA, NAMES, DualPoint, DualStep, DualWitness, Range
+from intervalcert.proof.dual import DualStep
 from intervalcert.proof.ellipsoids import LoewnerMajorant, Sector, Step
-from intervalcert.search.dual import MULTIPLIERS, DualForm, HingeLayer, Solution
+from intervalcert.proof.hinges import ETA, NAMES, DualPoint, DualWitness, Goal, Place, Range, Splits
+from intervalcert.search.dual import ChainForm
 from intervalcert.search.ellipsoids import guess_inner, guess_majorant
+from intervalcert.search.hinges import MULTIPLIERS, Bends, Form
 
-__all__ = ["DualSetting", "Found", "steps_of"]
+__all__ = ["ChainLayout", "DualSetting", "Found", "Layout", "Multipliers"]
 
 _BITS = 24
 """Of a multiplier."""
@@ -34,100 +38,213 @@ _LITTLE = 1e-4
 _UNSURE = 2.0**-50
 """By this part floats may be off."""
 
+_CALM = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Parts of D that are taken off, until a form has a least value: without any it has one."""
+
+
+class Layout(ABC):
+    """A network in floats, as duals see it. functions: those of each site."""
+
+    functions: Sequence[PiecewiseLinear]
+
+    @abstractmethod
+    def form(self, sites: Sequence[Bends], eps: float) -> Form:
+        """Of the first sites. Raises: FloatingPointError for numbers beyond the floats."""
+
+    @abstractmethod
+    def steps(self, witness: DualWitness) -> Any:
+        """What shows that the form of a witness is convex.
+
+        Raises: LinAlgError, FloatingPointError where floats fail.
+        """
+
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """What is worth a proof: the multipliers, the point, and the lead that floats think it proves."""
+    """What is worth a proof: the multipliers, what shows that they are some, the point, and what floats think of it."""
 
     witness: DualWitness
+    steps: Any
     at: DualPoint
-    lead: float
+    value: float
+
+
+@dataclass(frozen=True, eq=False)
+class Multipliers:
+    """γ; those of the hinges of each site, for each hinge of its function a matrix with a column for each argument
+    (zero where it does not bend); and those of halfspaces.
+    """
+
+    gamma: float
+    hinges: Sequence[Sequence[Floats]]
+    cuts: Mapping[Place, float]
 
 
 class DualSetting:
-    """What all targets share at one input: the layers, and where to start."""
+    """What all goals behind some sites share at one input, in some halfspaces: the form, and where to start."""
 
     def __init__(
         self,
-        weights: Sequence[Floats],
-        functions: Sequence[PiecewiseLinear],
-        inner: Sequence[Floats],
+        layout: Layout,
+        values: Sequence[Floats],
         ranges: Sequence[Range],
-        gram: Floats,
         eps: float,
+        splits: Splits | None = None,
     ) -> None:
-        """weights: of the hidden layers. inner: their values at the input. ranges: between which they stay.
+        """values: of the arguments of the first sites, at the input. ranges: between which they stay.
 
         Raises: FloatingPointError for numbers beyond the floats.
         """
-        self._weights, self._functions, self.eps = weights, functions, eps
-        self._inner, self._gram = inner, gram
+        self._layout, self._splits = layout, splits or {}
         self._hinges = [
-            [_Place.of(float(weight), float(kink), z, ends) for weight, kink in function.hinges]
-            for function, z, ends in zip(functions, inner, ranges, strict=True)
+            [
+                _Place.of(float(weight), float(kink), z, ends, self._signs(site, index, len(z)))
+                for index, (weight, kink) in enumerate(function.hinges)
+            ]
+            for site, (function, z, ends) in enumerate(zip(layout.functions, values, ranges, strict=False))
         ]
-        layers = [
-            _layer(w, function, hinges) for w, function, hinges in zip(weights, functions, self._hinges, strict=True)
+        sites = [
+            _site(len(z), float(function.slope), hinges)
+            for function, z, hinges in zip(layout.functions, values, self._hinges, strict=False)
         ]
-        if not all(np.isfinite(layer.low).all() and np.isfinite(layer.high).all() for layer in layers):
+        if not all(np.isfinite(site.low).all() and np.isfinite(site.high).all() for site in sites):
             raise FloatingPointError("ranges beyond the floats")
-        self.form = DualForm(layers, gram, eps)
+        self.eps, self.form = eps, layout.form(sites, eps)
+
+    def _signs(self, site: int, hinge: int, rows: int) -> Floats:
+        """The signs of the halfspaces of a hinge, 0 where there is none."""
+        found = np.zeros(rows)
+        for (at, which, neuron), sign in self._splits.items():
+            if (at, which) == (site, hinge):
+                found[neuron] = sign
+        return found
+
+    # -- where to start ----------------------------------------------------------------------------------------------
 
     def start(self, chain: Sequence[Floats], square: float, lead: float) -> Floats:
         """Multipliers from those of a chain.
 
-        chain: w⁻² of each neuron of each layer, 0 where it has none. square: dᵀPd, its slope squared.
+        chain: w⁻² of each argument of each site, 0 where it has none. square: dᵀPd, its slope squared.
         """
         gamma = max(float(np.sqrt(max(square, 0.0))), 1e-150) / (2 * self.eps)
         parts = [np.array([gamma])]
-        for layer, known in zip(self.form.layers, chain, strict=True):
+        for site, known in zip(self.form.sites, chain, strict=False):
             usual = float(np.median(known[known > 0])) if (known > 0).any() else 1.0
-            own = np.where(known > 0, known, usual)[layer.neuron]
-            parts.append(self._of_sectors(layer, gamma * own * layer.weight**2, lead).ravel())
+            own = np.where(known > 0, known, usual)[site.neuron]
+            parts += [
+                self._of_sectors(site, gamma * own * site.weight**2, lead).ravel(),
+                self._little(site.cut_at, lead),
+            ]
         return np.concatenate(parts)
 
-    def _of_sectors(self, layer: HingeLayer, alpha: Floats, lead: float) -> Floats:
-        z, low, high = layer.at, layer.low, layer.high
+    def _of_sectors(self, site: Bends, alpha: Floats, lead: float) -> Floats:
+        z, low, high = site.at, site.low, site.high
         part = np.clip(np.abs(z) / np.maximum(np.maximum(z - low, high - z), 1e-300), 0.0, 1.0)  # t
         wide = np.maximum(high - low, 1e-300)
-        little = _LITTLE * abs(lead) / (MULTIPLIERS * max(self.form.size, 1))
-        two = np.maximum(np.where(z > 0, 0.0, alpha * part), little / wide**2)
-        three = np.maximum(np.where(z > 0, alpha * part, 0.0), little / wide**2)
-        return np.array([alpha, two, three, little / wide, little / wide, little / wide**2])
+        little = self._little(wide, lead)
+        two = np.maximum(np.where(z > 0, 0.0, alpha * part), little / wide)
+        three = np.maximum(np.where(z > 0, alpha * part, 0.0), little / wide)
+        return np.array([alpha, two, three, little, little, little / wide])
 
-    def found(self, multipliers: Floats, direction: Floats, lead: float, target: int) -> Found:
+    def _little(self, size: Floats, lead: float) -> Floats:
+        """What costs next to nothing, of a term of that size."""
+        found: Floats = _LITTLE * abs(lead) / (MULTIPLIERS * max(self.form.size, 1)) / np.maximum(np.abs(size), 1e-300)
+        return found
+
+    def spread_out(self, multipliers: Floats) -> Multipliers:
+        """By their places."""
+        hinges: list[list[Floats]] = []
+        cuts: dict[Place, float] = {}
+        for index, part in enumerate(self.form.parts(multipliers)):
+            of_hinges, betas = self.form.sites[index].split(part)
+            at, made = 0, []
+            beta = iter(betas.tolist())
+            for which, place in enumerate(self._hinges[index]):
+                made.append(np.zeros((MULTIPLIERS, len(place.slope))))
+                made[-1][:, place.bends] = of_hinges[:, at : at + len(place.bends)]
+                at += len(place.bends)
+                cuts |= {(index, which, neuron): next(beta) for neuron in place.cut.tolist()}
+            hinges.append(made)
+        return Multipliers(float(multipliers[0]), hinges, cuts)
+
+    def inherited(self, known: Multipliers, lead: float) -> Floats:
+        """From those of a form whose halfspaces, or ranges, were fewer or wider; such that there is a least value."""
+        parts = [np.array([known.gamma])]
+        for index, site in enumerate(self.form.sites):
+            of_hinges, betas = [np.zeros((MULTIPLIERS, 0))], []
+            for which, place in enumerate(self._hinges[index]):
+                before = known.hinges[index][which]
+                of_hinges.append(before[:, place.bends])
+                for neuron, sign in zip(place.cut.tolist(), place.sign.tolist(), strict=True):
+                    own = before[3 if sign < 0 else 4, neuron]  # -y, or -w, is s·z in the halfspace
+                    betas.append(known.cuts.get((index, which, neuron), own))
+            some, wide = np.hstack(of_hinges), np.maximum(site.high - site.low, 1e-300)
+            little = self._little(wide, lead)
+            least = np.array([little / wide, little / wide, little / wide, little, little, little / wide])
+            parts += [np.maximum(some, least).ravel(), np.maximum(betas, self._little(site.cut_at, lead))]
+        return np.concatenate(parts)
+
+    def calmer(self, multipliers: Floats, part: float) -> Floats:
+        """With so much of every positive D taken off: λ2 and λ3 grow by it, α and M stay."""
+        found = multipliers.copy()
+        for site, own in zip(self.form.sites, self.form.parts(found), strict=True):
+            alpha, two, three = site.split(own)[0][:3]  # views
+            middle = (alpha - two + three) / (2 * alpha)
+            more = part * np.maximum(alpha * middle**2 - three, 0.0)
+            two += more
+            three += more
+        return found
+
+    def feasible(self, multipliers: Floats, direction: Any, value: float) -> Floats:
+        """These multipliers, or calmer ones whose form has a least value. Raises: LinAlgError if there are none."""
+        for part in _CALM[:-1]:
+            try:
+                made = self.calmer(multipliers, part)
+                self.form.solved(made, direction, value, 0.0)
+            except np.linalg.LinAlgError:
+                continue
+            return made
+        return self.calmer(multipliers, _CALM[-1])
+
+    # -- what is worth a proof ----------------------------------------------------------------------------------------
+
+    def found(self, multipliers: Floats, goal: Goal, value: float) -> Found:
         """The witness that these multipliers come to, rounded, and its point. Raises: LinAlgError if there is none."""
-        gamma, parts = self.form.split(multipliers)
-        gamma = float(_short(np.array([gamma]))[0])
+        gamma = float(_short(multipliers[:1])[0])
         numbers, solved = [], [np.array([gamma])]
-        for index, part in enumerate(parts):
-            alpha, two, three, four, five, six = _short(part)
+        for index, part in enumerate(self.form.parts(multipliers)):
+            of_hinges, betas = self.form.sites[index].split(_short(part))
+            alpha, two, three, four, five, six = of_hinges
             # λ2 = α·(1 - 2M) + λ3 must not be below zero: M is rounded down, by more than floats are off.
             middle = (np.floor((alpha - two + three) / (2 * alpha) * _GRID) - 1) / _GRID
             two = alpha * (1 - 2 * middle) + three
-            solved.append(np.array([alpha, two, three, four, five, six]).ravel())
-            numbers.append(self._placed(index, np.array([alpha, middle, three, four, five, six])))
-        solution = self.form.solved(np.concatenate(solved), direction, lead, 0.0)
-        witness = DualWitness(target, gamma, tuple(numbers))
-        return Found(witness, self._point(gamma, solved, solution), solution.value)
+            solved += [np.array([alpha, two, three, four, five, six]).ravel(), betas]
+            numbers.append(self._placed(index, np.array([alpha, middle, three, four, five, six]), betas))
+        joined = np.concatenate(solved)
+        solution = self.form.solved(joined, self.form.direction(goal), value, 0.0)
+        witness = DualWitness(goal, gamma, tuple(numbers))
+        point = DualPoint(solution.delta, self._nus(joined, solution.nu))
+        return Found(witness, self._layout.steps(witness), point, solution.value)
 
-    def _placed(self, index: int, of_those: Floats) -> tuple[Floats, ...]:
-        """For each hinge the rows `NAMES`, of all neurons."""
-        found, at = [], 0
+    def _placed(self, index: int, of_those: Floats, betas: Floats) -> tuple[Floats, ...]:
+        """For each hinge the rows `NAMES`, of all arguments."""
+        found, at, cut = [], 0, 0
         for place in self._hinges[index]:
             made = np.zeros((len(NAMES), len(place.slope)))
             made[1] = place.slope
             made[:MULTIPLIERS, place.bends] = of_those[:, at : at + len(place.bends)]
-            at += len(place.bends)
+            made[MULTIPLIERS, place.cut] = betas[cut : cut + len(place.cut)] * place.sign
+            at, cut = at + len(place.bends), cut + len(place.cut)
             found.append(made)
         return tuple(found)
 
-    def _point(self, gamma: float, parts: Sequence[Floats], solution: Solution) -> DualPoint:
+    def _nus(self, multipliers: Floats, changes: Sequence[Floats]) -> tuple[tuple[Floats, ...], ...]:
+        """ν of all hinges, from its change."""
         nus = []
-        for index, layer in enumerate(self.form.layers):
-            alpha, two, three = parts[index + 1].reshape(MULTIPLIERS, -1)[:3]
+        for index, (site, part) in enumerate(zip(self.form.sites, self.form.parts(multipliers), strict=True)):
+            alpha, two, three = site.split(part)[0][:3]
             middle = (alpha - two + three) / (2 * alpha)
-            own = np.maximum(layer.at, 0.0) - middle * layer.at + solution.nu[index]
+            own = np.maximum(site.at, 0.0) - middle * site.at + changes[index]
             at, made = 0, []
             for place in self._hinges[index]:
                 nu = np.zeros(len(place.slope))
@@ -135,12 +252,23 @@ class DualSetting:
                 at += len(place.bends)
                 made.append(nu)
             nus.append(tuple(made))
-        return DualPoint(-(self._weights[0].T @ solution.pulled) / (2 * gamma), tuple(nus))
+        return tuple(nus)
+
+    def place_of(self, site: int, column: int) -> Place:
+        """Of the hinge that is a column of a site's."""
+        for which, place in enumerate(self._hinges[site]):
+            if column < len(place.bends):
+                return site, which, int(place.bends[column])
+            column -= len(place.bends)
+        raise IndexError(column)
 
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """Of one hinge: where its neurons are. bends: those that may reach the kink; slope: 1 or 0 of the others."""
+    """Of one hinge: where its arguments are. bends: those that may reach the kink; slope: 1 or 0 of the others.
+
+    cut, sign: those in a halfspace, and s.
+    """
 
     weight: float
     at: Floats
@@ -148,72 +276,91 @@ class _Place:
     high: Floats
     bends: Indices
     slope: Floats
+    cut: Indices
+    sign: Floats
 
     @staticmethod
-    def of(weight: float, kink: float, z: Floats, ends: Range) -> _Place:
+    def of(weight: float, kink: float, z: Floats, ends: Range, signs: Floats) -> _Place:
         # A little outward: what rounds here must not be taken for a line there.
         low, high = (end - kink for end in ends)
         unsure = _UNSURE * (np.abs(ends[0]) + np.abs(ends[1]) + abs(kink)) if kink else 0.0
         low, high = low - unsure, high + unsure
-        bends = (low < 0) & (high > 0)
-        return _Place(weight, z - kink, low, high, np.flatnonzero(bends), np.where(~bends & (low >= 0), 1.0, 0.0))
+        bends = (low < 0) & (high > 0) & (signs == 0)
+        cut = np.flatnonzero(signs)
+        slope = np.where(~bends & ((low >= 0) | (signs < 0)) & (signs <= 0), 1.0, 0.0)
+        return _Place(weight, z - kink, low, high, np.flatnonzero(bends), slope, cut, signs[cut])
 
 
-def _layer(weights: Floats, function: PiecewiseLinear, hinges: Sequence[_Place]) -> HingeLayer:
-    base = np.full(len(weights), float(function.slope))
+def _site(rows: int, slope: float, hinges: Sequence[_Place]) -> Bends:
+    base = np.full(rows, slope)
     for place in hinges:
         base = base + place.weight * place.slope
-    empty = np.zeros(0)
 
-    def joined(parts: list[Floats]) -> Floats:
-        return np.concatenate(parts) if parts else empty
+    def joined(parts: list[Any], kind: type = np.float64) -> Any:
+        return np.concatenate(parts) if parts else np.zeros(0, dtype=kind)
 
-    return HingeLayer(
-        weights,
+    return Bends(
         base,
-        np.concatenate([place.bends for place in hinges]) if hinges else np.zeros(0, dtype=np.intp),
+        joined([place.bends for place in hinges], np.intp),
         joined([np.full(len(place.bends), place.weight) for place in hinges]),
         joined([place.at[place.bends] for place in hinges]),
         joined([place.low[place.bends] for place in hinges]),
         joined([place.high[place.bends] for place in hinges]),
+        joined([place.cut for place in hinges], np.intp),
+        joined([place.sign for place in hinges]),
+        joined([place.at[place.cut] for place in hinges]),
     )
 
 
-def steps_of(
-    witness: DualWitness, weights: Sequence[Floats], functions: Sequence[PiecewiseLinear], gram: Floats
-) -> tuple[DualStep, ...]:
-    """What shows that the form of a witness is convex. Raises: LinAlgError, FloatingPointError where floats fail."""
-    found: list[DualStep] = []
-    before: Floats | None = None
-    total, kept = 0, np.zeros(0, dtype=np.intp)
-    room = 1 / (1 - float(ETA))  # as the proof has it, but for rounding: its majorants leave no more room
-    for w, function, numbers in zip(weights, functions, witness.numbers, strict=True):
-        slopes, spread, bend = np.full(len(w), float(function.slope)), np.zeros(len(w)), np.zeros(len(w))
-        for (weight, _), hinge in zip(function.hinges, numbers, strict=True):
-            alpha, middle, three = hinge[:3]
-            slopes += float(weight) * middle
-            spread += float(weight) ** 2 * np.divide(room, alpha, out=np.zeros(len(w)), where=alpha > 0)
-            bent = np.where(alpha > 0, alpha * middle**2 - three, 0.0)
-            bend += bent + np.where(bent > 0, _UNSURE * (alpha * middle**2 + three), 0.0)
-        with np.errstate(over="raise", invalid="raise", divide="raise"):
-            if before is None:
-                s, scale = gram * (room / witness.gamma), 0
-            else:
-                w = w[:, kept]
-                s, scale = w @ before @ w.T, total
-            power = int(np.frexp(max(float(s.diagonal().max()), 2.0**-900))[1])
-            total = scale + power
-            kept = np.flatnonzero((slopes != 0) | (spread > 0))
-            if not len(kept):
-                return (*found, *(_nothing(power) for _ in range(len(weights) - len(found))))
-            majorant = guess_majorant(np.ldexp(s[np.ix_(kept, kept)], -power))
-            v = np.sqrt(np.ldexp(np.maximum(bend[kept], 0.0), total))
-            v = np.where(bend[kept] > 0, np.nextafter(v * (1 + 2.0**-50), np.inf), 0.0)
-            step = guess_inner(majorant.above, v)
-            found.append(DualStep(kept, power, majorant, step))
-            before = slopes[kept, None] * step.after * slopes[kept]
-            before.flat[:: len(kept) + 1] += np.ldexp(spread[kept], -total)
-    return tuple(found)
+class ChainLayout(Layout):
+    """A chain of matrices: its hidden layers are the sites."""
+
+    def __init__(self, weights: Sequence[Floats], functions: Sequence[PiecewiseLinear]) -> None:
+        """weights: of all layers."""
+        self.functions, self._weights = functions, weights
+        with np.errstate(all="ignore"):  # what is infinite is refused where it is used
+            self._gram: Floats = weights[0] @ weights[0].T
+
+    def form(self, sites: Sequence[Bends], eps: float) -> ChainForm:
+        """Raises: FloatingPointError for numbers beyond the floats."""
+        if not np.isfinite(self._gram).all() or not all(np.isfinite(weights).all() for weights in self._weights):
+            raise FloatingPointError("weights, or their squares, beyond the floats")
+        return ChainForm(self._weights, sites, self._gram, eps)
+
+    def steps(self, witness: DualWitness) -> tuple[DualStep, ...]:
+        """Raises: LinAlgError, FloatingPointError where floats fail."""
+        found: list[DualStep] = []
+        before: Floats | None = None
+        total, kept = 0, np.zeros(0, dtype=np.intp)
+        room = 1 / (1 - float(ETA))  # as the proof has it, but for rounding: its majorants leave no more room
+        for index, numbers in enumerate(witness.numbers):
+            function, w = self.functions[index], self._weights[index]
+            slopes, spread, bend = np.full(len(w), float(function.slope)), np.zeros(len(w)), np.zeros(len(w))
+            for (weight, _), hinge in zip(function.hinges, numbers, strict=True):
+                alpha, middle, three = hinge[:3]
+                slopes += float(weight) * middle
+                spread += float(weight) ** 2 * np.divide(room, alpha, out=np.zeros(len(w)), where=alpha > 0)
+                bent = np.where(alpha > 0, alpha * middle**2 - three, 0.0)
+                bend += bent + np.where(bent > 0, _UNSURE * (alpha * middle**2 + three), 0.0)
+            with np.errstate(over="raise", invalid="raise", divide="raise"):
+                if before is None:
+                    s, scale = self._gram * (room / witness.gamma), 0
+                else:
+                    w = w[:, kept]
+                    s, scale = w @ before @ w.T, total
+                power = int(np.frexp(max(float(s.diagonal().max()), 2.0**-900))[1])
+                total = scale + power
+                kept = np.flatnonzero((slopes != 0) | (spread > 0))
+                if not len(kept):
+                    return (*found, *(_nothing(power) for _ in range(len(witness.numbers) - len(found))))
+                majorant = guess_majorant(np.ldexp(s[np.ix_(kept, kept)], -power))
+                v = np.sqrt(np.ldexp(np.maximum(bend[kept], 0.0), total))
+                v = np.where(bend[kept] > 0, np.nextafter(v * (1 + 2.0**-50), np.inf), 0.0)
+                step = guess_inner(majorant.above, v)
+                found.append(DualStep(kept, power, majorant, step))
+                before = slopes[kept, None] * step.after * slopes[kept]
+                before.flat[:: len(kept) + 1] += np.ldexp(spread[kept], -total)
+        return tuple(found)
 
 
 def _nothing(power: int) -> DualStep:

@@ -27,12 +27,14 @@ from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import float_near
 from intervalcert.proof.counterexample import GRID, Counterexample, check_counterexample
 from intervalcert.proof.decision import ATTACK, DUAL, Status
-from intervalcert.proof.dual import DualChecker, DualClaim, DualWitness, Range, has_dual
+from intervalcert.proof.dual import DualChecker, has_dual
+from intervalcert.proof.hinges import DualClaim, DualWitness, Goal, Range
 from intervalcert.proof.local import LocalChecker, bent_layers
+from intervalcert.search.ascent import ascent
 from intervalcert.search.attack import QUICK, STRONG, Campaign, attack, lowered
-from intervalcert.search.dual import Solution, ascent
-from intervalcert.search.dual_witness import DualSetting, steps_of
+from intervalcert.search.dual_witness import ChainLayout, DualSetting
 from intervalcert.search.float_network import FloatNetwork
+from intervalcert.search.hinges import Solution
 from intervalcert.search.local import ChainsFound, LocalSearch, near_float
 from intervalcert.verify.local import RAISE_FAULTS
 
@@ -110,13 +112,11 @@ class CompleteVerifier:
         self._floats = FloatNetwork.of(network)
         self._has_dual = has_dual(network)
         self._checkers: dict[Backend[Any], tuple[LocalChecker, DualChecker]] = {}
-        self._weights: list[Floats] = []
         if self._has_dual:
-            near = [layer.weights.near_floats() for layer in network.layers[:-1]]
-            self._functions = [function for function, _ in bent_layers(network)]
+            near = [layer.weights.near_floats() for layer in network.layers]
             with np.errstate(all="ignore"):  # what is infinite is refused where it is used
-                self._weights = [np.ldexp(each.values, each.exponent) for each in near]
-                self._gram: Floats = self._weights[0] @ self._weights[0].T
+                weights = [np.ldexp(each.values, each.exponent) for each in near]
+            self._layout = ChainLayout(weights, [function for function, _ in bent_layers(network)])
 
     # -- many at once ----------------------------------------------------------------------------------------------
 
@@ -195,8 +195,6 @@ class CompleteVerifier:
         points = self._evaluators.of_points(self._ladder[-1])
         values = points.at(x)
         ends = [value.float_bounds() for value in values]
-        if not np.isfinite(self._gram).all() or not all(np.isfinite(weights).all() for weights in self._weights):
-            raise FloatingPointError("weights, or their squares, beyond the floats")
         search = LocalSearch(self._network, self._floats, ends, eps)
         chains = search.best_chains(_ROUNDS)
         if chains is None:
@@ -241,8 +239,7 @@ class _DualProof:
         self._ranges = [_range(ends, reach) for ends, reach in zip(inner, reaches, strict=True)]
         middles = [low / 2 + high / 2 for low, high in inner]
         near = near_float(eps)
-        self._setting = DualSetting(verifier._weights, verifier._functions, middles, self._ranges, verifier._gram, near)
-        self._directions = verifier._floats.leads(search.winner)
+        self._setting = DualSetting(verifier._layout, middles, self._ranges, near)
         self._leads = leads
         self._proved: list[DualWitness] = []
         self._provers: set[str] = set()
@@ -283,9 +280,12 @@ class _DualProof:
             Status.CERTIFIED, self._winner, DUAL, " and ".join(sorted(self._provers)), duals=tuple(self._proved)
         )
 
+    def _goal(self, target: _Target) -> Goal:
+        return Goal(len(self._ranges), self._winner, int(self._others[target.place]))
+
     def _climbed(self, target: _Target, weights: Sequence[float], steps: int) -> _Target:
         lead = float(self._leads[target.place])
-        direction = np.ascontiguousarray(self._directions[:, target.place])
+        direction = self._setting.form.direction(self._goal(target))
         start = target.start if target.best is None else target.best[0]
 
         def solve(multipliers: Floats, weight: float) -> Solution:
@@ -305,19 +305,17 @@ class _DualProof:
     def _is_proved(self, target: _Target, multipliers: Floats, solution: Solution) -> bool:
         if not solution.value > 0:
             return False
-        direction, other = self._directions[:, target.place], int(self._others[target.place])
         lead = float(self._leads[target.place])
-        found = self._setting.found(multipliers, direction, lead, other)
-        if not found.lead > 0:
+        found = self._setting.found(multipliers, self._goal(target), lead)
+        if not found.value > 0:
             return False
-        steps = steps_of(found.witness, self._of._weights, self._of._functions, self._of._gram)
 
         def check(backend: Backend[Any]) -> DualClaim:
             chain, dual = self._of.on(backend)
             if backend not in self._known:
                 reaches = chain.reaches(self._chains.chains, self._inner, self._eps)
                 self._known[backend] = [_range(ends, reach) for ends, reach in zip(self._inner, reaches, strict=True)]
-            return dual.check(found.witness, steps, found.at, self._x, self._known[backend], self._winner, self._eps)
+            return dual.check(found.witness, found.steps, found.at, self._x, self._known[backend], self._eps)
 
         try:
             proved = escalate(self._of._ladder, check)
@@ -332,12 +330,11 @@ class _DualProof:
         """From the change at which the least value of the dual is attained."""
         if target.best is None:
             return _OPEN
-        multipliers, solution = target.best
-        delta = -(self._of._weights[0].T @ solution.pulled) / (2 * float(multipliers[0]))
+        _, solution = target.best
         pair = np.array([self._winner]), self._others[[target.place]]
         radius = np.array([near_float(self._eps) * (1 - 1e-9)])
         campaign = Campaign(steps=10, fixed=20)
-        lead, found = lowered(self._of._floats, _floats(self._x)[None], *pair, radius, delta[None], campaign)
+        lead, found = lowered(self._of._floats, _floats(self._x)[None], *pair, radius, solution.delta[None], campaign)
         return self._of._judged(self._x, self._eps, found[0]) if lead[0] <= 0 else _OPEN
 
 

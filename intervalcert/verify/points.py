@@ -27,7 +27,7 @@ from intervalcert.numbers.pairs import floats_above
 from intervalcert.numbers.rounding import float_enclosure
 from intervalcert.proof.counterexample import Counterexample
 from intervalcert.proof.decision import LOCAL, MARGINS, Status, Verdict
-from intervalcert.proof.dual import DualWitness
+from intervalcert.proof.hinges import DualWitness
 from intervalcert.verify.complete import CompleteVerifier
 from intervalcert.verify.deployed import Deviation
 from intervalcert.verify.filter import Bools

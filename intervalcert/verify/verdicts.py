@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from intervalcert.proof.counterexample import Counterexample
 from intervalcert.proof.decision import LOCAL, MARGINS, Status, Verdict
-from intervalcert.proof.dual import DualWitness
+from intervalcert.proof.hinges import DualWitness
 from intervalcert.verify.filter import Bools, Floats, Integers
 
 __all__ = ["EXACT", "Texts", "Verdicts", "is_one_for_all", "status_codes"]

@@ -1,0 +1,191 @@
+"""Duals in plain floats: of each hinge that may bend its terms, and their derivatives. Nothing here is trusted.
+
+`proof.hinges` and `proof.dual` say what the numbers are. A hinge has the multipliers α = λ1 + λ2 + λ3, and λ2 … λ6; a
+halfspace β. All of them, and γ, are positive: their logarithms vary (`ascent`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from intervalcert.backends.protocol import Floats, Indices
+from intervalcert.proof.hinges import Goal
+
+__all__ = ["MULTIPLIERS", "Bends", "Form", "Known", "Solution", "Terms", "derivatives"]
+
+MULTIPLIERS = 6
+"""Of a hinge: α, λ2, …, λ6."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bends:
+    """One site at the input: f(z) = base·z + Σ c·max(z - k, 0) of those hinges that may bend, and its halfspaces.
+
+    base: the slope of each argument without these. neuron: which one a hinge is of; weight: c. at: z - k at the input;
+    low, high: between what it stays. cut, sign, cut_at: of each halfspace s·(z - k) <= 0 the argument, s, and z - k at
+    the input.
+    """
+
+    base: Floats
+    neuron: Indices
+    weight: Floats
+    at: Floats
+    low: Floats
+    high: Floats
+    cut: Indices
+    sign: Floats
+    cut_at: Floats
+
+    @property
+    def rows(self) -> int:
+        return len(self.base)
+
+    @property
+    def count(self) -> int:
+        return len(self.neuron)
+
+    @property
+    def size(self) -> int:
+        """Multipliers."""
+        return MULTIPLIERS * self.count + len(self.cut)
+
+    def split(self, multipliers: Floats) -> tuple[Floats, Floats]:
+        """Those of the hinges (6 x hinges), and of the halfspaces."""
+        wide = MULTIPLIERS * self.count
+        return multipliers[:wide].reshape(MULTIPLIERS, -1), multipliers[wide:]
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """What multipliers make of a site.
+
+    Of each hinge: α, M, p of the linear terms of ν. Of each argument: bend (Σ D), middle (the slope, with Σ c·M),
+    linear (terms of ζ), spread (Σ c²/α), mean (Σ -c·p/(2α), the ν of least cost). constant: the rest.
+    """
+
+    alpha: Floats
+    part: Floats
+    p: Floats
+    bend: Floats
+    middle: Floats
+    linear: Floats
+    spread: Floats
+    mean: Floats
+    constant: float
+
+    @staticmethod
+    def of(site: Bends, multipliers: Floats) -> Terms:
+        (alpha, two, three, four, five, six), beta = site.split(multipliers)
+        one = alpha - two - three
+        low, high, z = site.low, site.high, site.at
+        y = np.maximum(z, 0.0)
+        w = y - z
+        part = (one + 2 * three) / (2 * alpha)
+        p = one * (2 * y - z) + two * (2 * y - high) + three * (2 * w + low) - four - five + six * (high - low)
+        r = -one * y - three * (2 * w + low) + five - six * high
+        constant = one * y * w + two * y * (y - high) + three * w * (w + low) - four * y - five * w
+        constant += six * ((high - low) * y - high * z + high * low) - p**2 / (4 * alpha)
+
+        def by_row(numbers: Floats) -> Floats:
+            found: Floats = np.bincount(site.neuron, numbers, site.rows).astype(np.float64, copy=False)
+            return found
+
+        linear = by_row(r + part * p) + np.bincount(site.cut, beta * site.sign, site.rows)
+        total = float(constant.sum()) + float((beta * site.sign) @ site.cut_at)
+        return Terms(
+            alpha,
+            part,
+            p,
+            by_row(alpha * part**2 - three),
+            site.base + by_row(site.weight * part),
+            linear,
+            by_row(site.weight**2 / alpha),
+            by_row(-site.weight * p / (2 * alpha)),
+            total,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Of the changes if exp(-Φ) were their density: the variance of the ζ of each hinge, its covariance with Δ, the
+    variance of Δ (its own, without the weight); and the variance of ζ for each halfspace.
+    """
+
+    var: Floats
+    covar: Floats
+    own: Floats
+    cut: Floats
+
+
+def derivatives(site: Bends, zeta: Floats, change: Floats, known: Known, mu: float) -> tuple[Floats, Floats]:
+    """Of (least value + μ·log det) by the multipliers of a site, and minus the second ones.
+
+    zeta: the change of each argument where the value is attained; change: of what each hinge gives.
+    With α = λ1 + λ2 + λ3 in the place of λ1, λ2 stands for g2 - g1 = y·(z - u), and λ3 for g3 - g1 = w·(l - z).
+    """
+    z, low, high = site.at + zeta[site.neuron], site.low, site.high
+    var, covar, own = known.var, known.covar, known.own
+    y = np.maximum(site.at, 0.0) + change
+    w = y - z
+    zero, one = np.zeros(len(z)), np.ones(len(z))
+    values = np.array([y * w, y * (z - high), w * (low - z), -y, -w, (high - low) * y - high * z + high * low])
+    by_z = np.array([-y, y, 2 * z - low - y, zero, one, -high])
+    by_y = np.array([2 * y - z, z - high, low - z, -one, -one, high - low])
+    traces = np.array([own - covar, covar, var - covar, zero, zero, zero])
+    second = (by_z**2 * var + 2 * by_z * by_y * covar + by_y**2 * own) / 2
+    forms = ((0.0, -0.5, 1.0), (0.0, 0.5, 0.0), (1.0, -0.5, 0.0))  # the quadratic parts: zz, half of zy, yy
+    for k, (zz, zy, yy) in enumerate(forms):
+        one_one, one_two = var * zz + covar * zy, var * zy + covar * yy
+        two_one, two_two = covar * zz + own * zy, covar * zy + own * yy
+        second[k] += mu * (one_one**2 + 2 * one_two * two_one + two_two**2)
+    of_cuts = site.sign * (site.cut_at + zeta[site.cut])
+    first = np.concatenate([(values + mu * traces).ravel(), of_cuts])
+    return first, np.concatenate([second.ravel(), known.cut / 2])
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """The least value of Φ, its log det, their derivatives by the multipliers, and where it is attained.
+
+    gradient, curvature: by each multiplier of (least value + μ·log det), and minus its second derivative.
+    delta: the change of the input. zeta, nu: that of each site's arguments, and of what each hinge gives less M times
+    that.
+    """
+
+    value: float
+    log_det: float
+    gradient: Floats
+    curvature: Floats
+    delta: Floats
+    zeta: tuple[Floats, ...]
+    nu: tuple[Floats, ...]
+
+
+class Form(ABC):
+    """Φ of some sites, for goals behind them."""
+
+    def __init__(self, sites: Sequence[Bends]) -> None:
+        self.sites = tuple(sites)
+        self.size = 1 + sum(site.size for site in self.sites)
+
+    def parts(self, multipliers: Floats) -> list[Floats]:
+        """Those of each site; the first of all is γ."""
+        ends = np.cumsum([1, *(site.size for site in self.sites)])
+        return [multipliers[start:stop] for start, stop in pairwise(ends.tolist())]
+
+    @abstractmethod
+    def direction(self, goal: Goal) -> Any:
+        """How the goal changes. Requires: it is of the site behind the last one here."""
+
+    @abstractmethod
+    def solved(self, multipliers: Floats, direction: Any, value: float, weight: float) -> Solution:
+        """direction: of the goal. value: the goal's, at the input. weight: μ.
+
+        Raises: LinAlgError where Φ has no least value, as far as floats tell.
+        """

@@ -29,7 +29,7 @@ from intervalcert.model.single import Single
 from intervalcert.numbers.float_formats import get_format
 from intervalcert.numbers.parsing import as_fraction, is_flat, is_listed, plain_array
 from intervalcert.proof.norms import Iterations
-from intervalcert.verify.complete import DEFAULT_DUAL_STEPS, MAX_DUAL_STEPS
+from intervalcert.verify.branching import DEFAULT_DUAL_STEPS, DEFAULT_SPLITS, MAX_DUAL_STEPS, MAX_SPLITS, Budgets
 from intervalcert.verify.deployed import as_deployed
 from intervalcert.verify.enclosures import Evaluation, evaluations
 from intervalcert.verify.jobs import Job, batches_of
@@ -202,6 +202,8 @@ def certify_inputs(
     local_rounds: int | None = None,
     complete: bool = False,
     dual_steps: int | None = None,
+    max_splits: int | None = None,
+    time_per_input: float | None = None,
     deployed: str = "real",
     scale: Number | None = None,
     jobs: int = 1,
@@ -222,6 +224,9 @@ def certify_inputs(
         complete: decide every point, if that can be: what `local` leaves open is certified by a quadratic dual, or
             falsified by a counterexample (`Verdicts.counterexamples`). Over the reals. It implies `local`.
         dual_steps: of the search for the dual of a class, where a short one is not enough; 200 by default.
+        max_splits: of an input into cases, where no dual is enough; 200 by default.
+        time_per_input: seconds after which the search for an input ends, in any case (`Bracket.ended` says so). By
+            default there is no such end: verdicts do not depend on how fast a machine is.
         deployed: which network that is: ``real``, the function over the reals; or ``float32``, ``float16``,
             ``bfloat16``, ``float64``: the program in that format, its weights rounded to it, with any order of
             summation, for all inputs within eps that the format can represent (see `deployed`).
@@ -235,25 +240,40 @@ def certify_inputs(
         raise UsageError(f"{jobs!r} jobs: at least one process must work")
     network = _as_network(network)
     rows, units = _input_table(network, inputs, scale)
-    steps = complete_steps(complete, dual_steps, deployed)
+    budgets = complete_budgets(
+        complete, deployed, dual_steps=dual_steps, max_splits=max_splits, time_per_input=time_per_input
+    )
     wanted = rounds if local or (complete and can_be_refined(network)) else None
-    verifier = PointVerifier(verification_job(network, bounds, wanted, deployed, steps))
+    verifier = PointVerifier(verification_job(network, bounds, wanted, deployed, budgets))
     found = verified_inputs(verifier, [rows], units, _epsilons(eps, len(rows)), jobs=jobs)
     return Verdicts.joined([verdicts for verdicts, _ in found], units.floats)
 
 
-def complete_steps(complete: bool, dual_steps: int | None, deployed: str) -> int | None:
-    """Of the long dual, if every point is to be decided. Raises: UsageError for what does not go together."""
+def complete_budgets(
+    complete: bool,
+    deployed: str,
+    *,
+    dual_steps: int | None = None,
+    max_splits: int | None = None,
+    time_per_input: float | None = None,
+) -> Budgets | None:
+    """Of the search, if every point is to be decided. Raises: UsageError for what does not go together."""
     if not complete:
-        if dual_steps is not None:
-            raise UsageError("dual steps are of the search that decides every point: say complete")
+        given = {"dual_steps": dual_steps, "max_splits": max_splits, "time_per_input": time_per_input}
+        for name, value in given.items():
+            if value is not None:
+                raise UsageError(f"{name} is of the search that decides every point: say complete")
         return None
     if deployed != "real":
         raise UsageError(f"complete is about the network over the reals, not about a program in {deployed}")
     steps = DEFAULT_DUAL_STEPS if dual_steps is None else dual_steps
-    if type(steps) is not int or not 0 <= steps <= MAX_DUAL_STEPS:
-        raise UsageError(f"{steps!r} dual steps: choose 0..{MAX_DUAL_STEPS}")
-    return steps
+    splits = DEFAULT_SPLITS if max_splits is None else max_splits
+    for value, most, what in ((steps, MAX_DUAL_STEPS, "dual steps"), (splits, MAX_SPLITS, "splits")):
+        if type(value) is not int or not 0 <= value <= most:
+            raise UsageError(f"{value!r} {what}: choose 0..{most}")
+    if time_per_input is not None and not (isinstance(time_per_input, int | float) and time_per_input > 0):
+        raise UsageError(f"{time_per_input!r} seconds for an input: there must be some")
+    return Budgets(steps, splits, time_per_input)
 
 
 def verification_job(
@@ -261,7 +281,7 @@ def verification_job(
     bounds: Bounds | None,
     local_rounds: int | None,
     deployed: str = "real",
-    dual_steps: int | None = None,
+    budgets: Budgets | None = None,
 ) -> Job:
     """What a `PointVerifier` needs to know; bounds are computed if there are none.
 
@@ -284,7 +304,7 @@ def verification_job(
             )
     norms = tuple(layer.upper for layer in bounds.layers)
     margins = bounds.margins
-    return Job(run, norms, margins.matrix, precision_ladder(AUTO), local_rounds, form, margins.sigmas, dual_steps)
+    return Job(run, norms, margins.matrix, precision_ladder(AUTO), local_rounds, form, margins.sigmas, budgets)
 
 
 def _same_maps(one: Network, other: Network) -> bool:

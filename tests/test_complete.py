@@ -25,6 +25,7 @@ from intervalcert.proof.hinges import DualPoint, DualWitness, Goal
 from intervalcert.search.dual import ChainForm
 from intervalcert.search.dual_witness import ChainLayout
 from intervalcert.search.hinges import Bends
+from intervalcert.verify.branching import Budgets
 from intervalcert.verify.complete import CompleteVerifier
 
 HINGES = {
@@ -163,20 +164,17 @@ class Case:
         nothing = [[Fraction(10**9)] * 3 for _ in range(3)]  # margins that settle no class
         evaluators = Evaluators(self.network, self.norms)
         self.verifier = CompleteVerifier(self.network, self.norms, nothing, precision_ladder("auto"), evaluators)
-        self.proof = self.verifier._duals(self.x, self.eps)
-        self.found = []
-        for target in self.proof._open if self.proof is not None else []:
-            made = self.proof._climbed(target, (1e-4, 1e-5, 1e-6), 40)
-            if made.best is not None and made.best[1].value > 0:
-                lead = self.proof._leads[made.place]
-                self.found.append(self.proof._setting.found(made.best[0], self.proof._goal(made), lead))
+        pursuits = self.verifier._pursued(self.x, self.eps, Budgets().begun())
+        self.case = pursuits._case
+        climbed = [each for each in pursuits._left if each.climbs((1e-4, 1e-5, 1e-6), 40)]
+        self.found = [each._root.proved for each in climbed]
 
     def steps(self, witness):
         return self.verifier._layout.steps(witness)
 
     def proves(self, name="exact", which=0, **other):
         found = self.found[which]
-        given = {"witness": found.witness, "at": found.at, "ranges": self.proof._ranges, "eps": self.eps} | other
+        given = {"witness": found.witness, "at": found.at, "ranges": self.case.ranges, "eps": self.eps} | other
         try:
             steps = given.pop("steps") if "steps" in given else self.steps(given["witness"])
         except (np.linalg.LinAlgError, FloatingPointError):  # floats find none
@@ -241,7 +239,7 @@ def test_what_is_no_dual_is_refused(case):
     refuses(lambda made: (made.__setitem__((slice(0, 6), k), 0.0), made.__setitem__((1, k), 1.0)))
     assert not case.proves(witness=replace(witness, gamma=0.0), steps=steps)
     assert not case.proves(witness=replace(witness, gamma=float("nan")), steps=steps)
-    winner = case.proof._winner
+    winner = case.case.winner
     for plus, minus in ((winner, winner), (winner, 3), (3, winner), (-2, winner), (-1, -1), (True, 0)):
         assert not case.proves(witness=replace(witness, goal=Goal(2, plus, minus)), steps=steps)
     for site in (-1, 0, 1, 3, True):
@@ -252,9 +250,9 @@ def test_what_is_no_dual_is_refused(case):
     assert not case.proves(steps=(steps[0], replace(steps[1], exponent=steps[1].exponent + 40)))
     assert not case.proves(at=replace(at, delta=at.delta[:1]))
     assert not case.proves(at=replace(at, delta=at.delta + 0.5)), "a point far from the least value proves little"
-    wide = [(low - 50, high + 50) for low, high in case.proof._ranges]
+    wide = [(low - 50, high + 50) for low, high in case.case.ranges]
     assert case.proves(ranges=wide) in (True, False)
-    assert not case.proves(ranges=case.proof._ranges[:1])
+    assert not case.proves(ranges=case.case.ranges[:1])
 
 
 def shaken(witness, random):
@@ -281,9 +279,9 @@ def test_what_a_shaken_dual_proves_is_true(cases):
             for part in (Fraction(1, 4), Fraction(1, 2), Fraction(9, 10), Fraction(11, 10), Fraction(3)):
                 eps = Fraction(float(made.truth) ** 0.5) * part
                 radius = float(eps) * 1.01
-                wide = [(low - radius * 50, high + radius * 50) for low, high in made.proof._ranges]
+                wide = [(low - radius * 50, high + radius * 50) for low, high in made.case.ranges]
                 for witness in (found.witness, *(shaken(found.witness, random) for _ in range(3))):
-                    ranges = made.proof._ranges if part <= Fraction(1, 2) else wide
+                    ranges = made.case.ranges if part <= Fraction(1, 2) else wide
                     holds = made.proves(witness=witness, at=found.at, ranges=ranges, eps=eps)
                     proved[holds] += 1
                     assert not holds or truth is None or truth > eps**2, (j, found.witness.goal, eps)
@@ -351,7 +349,7 @@ def test_a_layer_beyond_which_nothing_changes_has_nothing_free(case):
     assert not len(steps[0].kept)
     assert len(bending(case, 1))
     with pytest.raises(UndecidedError, match="of which nothing that changes is known"):
-        convexity(dead, still.nu, case.proof._ranges[1])
+        convexity(dead, still.nu, case.case.ranges[1])
     nothing = changed(dead, 1, lambda made: made.__setitem__(slice(None), 0.0))
     convexity(nothing, ((np.zeros(4),), (np.zeros(3),)), (np.full(3, -2.0), np.full(3, -1.0)))
 
@@ -451,7 +449,7 @@ def test_smooth_activations_are_attacked():
     assert set(found.status.tolist()) <= {"certified", "falsified", "unknown"}
     assert found.falsified.any()
     assert set(found.proved_by[found.falsified].tolist()) == {"arb"}, "no rational holds these logits"
-    assert not found.duals
+    assert not found.proofs
 
 
 @pytest.mark.parametrize("first", [2.0**-700, 2.0**-100, 2.0**500, 2.0**900])

@@ -129,7 +129,7 @@ def _range(units: Units | None) -> list[float | None] | None:
 
 
 def _certify_inputs(arguments: argparse.Namespace) -> Summary:
-    from intervalcert.api import complete_steps, verification_job
+    from intervalcert.api import complete_budgets, verification_job
     from intervalcert.execution.streaming import certify_inputs_of
     from intervalcert.io.bounds_file import load_bounds
     from intervalcert.io.counterexamples import save_counterexamples
@@ -142,9 +142,15 @@ def _certify_inputs(arguments: argparse.Namespace) -> Summary:
     bounds = load_bounds(arguments.bounds) if arguments.bounds is not None else None
     source, units = _survey_inputs(arguments, network, *unit)
     rounds = DEFAULT_ROUNDS if arguments.local_rounds is None else arguments.local_rounds
-    steps = complete_steps(arguments.complete, arguments.dual_steps, arguments.deployed)
+    budgets = complete_budgets(
+        arguments.complete,
+        arguments.deployed,
+        dual_steps=arguments.dual_steps,
+        max_splits=arguments.max_splits,
+        time_per_input=arguments.time_per_input,
+    )
     is_local = arguments.local or (arguments.complete and can_be_refined(network))
-    job = verification_job(network, bounds, rounds if is_local else None, arguments.deployed, steps)
+    job = verification_job(network, bounds, rounds if is_local else None, arguments.deployed, budgets)
     _print_coarse(job)
     verifier = PointVerifier(job)
     falsified: dict[int, Counterexample] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -122,6 +123,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     certify.add_argument(
         "--dual-steps", type=_natural, metavar="N", help="of the search for the dual of a class (default 200)"
+    )
+    certify.add_argument(
+        "--max-splits", type=_natural, metavar="N", help="of an input into cases, where no dual is enough (default 200)"
+    )
+    certify.add_argument(
+        "--time-per-input",
+        type=_seconds,
+        metavar="S",
+        help="end the search for an input after so many seconds (default: by steps and splits alone)",
     )
     certify.add_argument(
         "--counterexamples", type=Path, metavar="FILE.npz", help="writes the changes that falsify (with --complete)"
@@ -335,8 +345,22 @@ def _natural(text: str) -> int:
     return int(text)
 
 
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return found
+
+
 def _iterations(text: str) -> Iterations:
     return "auto" if text == "auto" else _natural(text)
+
+
+_OF_COMPLETE = ("dual_steps", "max_splits", "time_per_input", "counterexamples")
+"""Options that go with --complete."""
 
 
 def check_sources(arguments: argparse.Namespace) -> None:
@@ -353,11 +377,11 @@ def check_sources(arguments: argparse.Namespace) -> None:
             raise UsageError("--input-norm is for given logits: the inputs tell their norm themselves")
         if arguments.local_rounds is not None and not (arguments.local or arguments.complete):
             raise UsageError("--local-rounds is for the local search: say --local")
-        for name in ("dual_steps", "counterexamples"):
+        for name in _OF_COMPLETE:
             if getattr(arguments, name) is not None and not arguments.complete:
                 raise UsageError(f"--{name.replace('_', '-')} goes with --complete")
         return
-    for name in ("input_scale", "local_rounds", "jobs", "dual_steps", "counterexamples"):
+    for name in ("input_scale", "local_rounds", "jobs", *_OF_COMPLETE):
         if getattr(arguments, name) is not None:
             raise UsageError(f"--{name.replace('_', '-')} goes with --inputs")
     for name in ("local", "complete"):

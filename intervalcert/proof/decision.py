@@ -26,6 +26,8 @@ __all__ = [
     "DUAL",
     "LOCAL",
     "MARGINS",
+    "SPLIT",
+    "Bracket",
     "Certifier",
     "Status",
     "Verdict",
@@ -34,9 +36,9 @@ __all__ = [
     "winner",
 ]
 
-MARGINS, LOCAL, DUAL, ATTACK = "margins", "local", "dual", "attack"
-"""How an output is decided: by margins that hold for all inputs, by a chain or a dual at the input itself; falsified by
-an attack."""
+MARGINS, LOCAL, DUAL, SPLIT, ATTACK = "margins", "local", "dual", "split", "attack"
+"""How an output is decided: by margins that hold for all inputs, by a chain, a dual or a tree of duals at the input
+itself; falsified by an attack."""
 
 
 class Status(StrEnum):
@@ -48,18 +50,33 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True)
+class Bracket:
+    """What is known of a lead that could not be decided: within eps the least lead of the winner over the other class
+    is at least `lower`, which is proved, and at most `upper`, which it is at some input. ended: by which limit the
+    search ended, ``splits`` or ``time``; empty if by none.
+    """
+
+    winner: int
+    other: int
+    lower: float
+    upper: float
+    ended: str = ""
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The answer for one output, and what it is about: set by whoever proved it.
 
     radius: a float strictly below the supremum of the eps at which the output is certified, so that certifying at
     exactly this radius succeeds; 0.0 if there is none, inf if nothing can change the winner.
     semantics: which network it is about: ``real``, or the format of a program. eps_space: where eps is measured.
-    method: ``margins``; ``local`` or ``dual`` if it took a look at the input itself, and the radius is then no more
-    than the eps that was asked for; ``attack`` if it is falsified.
+    method: ``margins``; ``local``, ``dual`` or ``split`` if it took a look at the input itself, and the radius is then
+    no more than the eps that was asked for; ``attack`` if it is falsified.
     exactly: whether the filter could not tell and exact rationals decided. (Equal verdicts may differ in this.)
     proved_by: the number system that proved it; empty if the status is unknown. fault: what went wrong in an attempt at
     it, as opposed to one that proved nothing. (Equal verdicts may differ in these, too.)
-    counterexample: what falsifies it: a `Counterexample`, or None.
+    counterexample: what falsifies it: a `Counterexample`, or None. bracket: what is known of the least lead, if neither
+    is proved although all was tried; or None.
     """
 
     index: int
@@ -73,6 +90,7 @@ class Verdict:
     proved_by: str = field(default="", compare=False)
     fault: str = field(default="", compare=False)
     counterexample: Any = field(default=None, compare=False, repr=False)
+    bracket: Bracket | None = field(default=None, compare=False)
 
     @property
     def certified(self) -> bool:

@@ -1,10 +1,9 @@
 """A point that margins and the chain leave open: certified by duals, or falsified by an exact counterexample.
 
 In this order, each step for what the ones before it left: a short dual for every other class, the worst first; an
-attack that begins where the dual's least value is attained; a strong attack; a long dual. Floats search
-(`search.dual_witness`, `search.attack`), `proof.dual` and `proof.counterexample` decide.
-
-Budgets count steps, so that a verdict does not depend on how fast a machine is.
+attack that begins where the dual's least value is attained; a strong attack; a long dual; narrower ranges; splits
+(`branching`). Floats search (`search.dual_witness`, `search.attack`); `proof.dual`, `proof.trees` and
+`proof.counterexample` decide.
 """
 
 from __future__ import annotations
@@ -18,32 +17,27 @@ from typing import Any
 
 import numpy as np
 
-from intervalcert.backends.escalation import escalate
 from intervalcert.backends.protocol import Backend, Floats
 from intervalcert.errors import InconclusiveError, shortened
-from intervalcert.model.evaluation import Evaluators, FloatBounds
+from intervalcert.model.evaluation import Evaluators
 from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.rounding import float_near
-from intervalcert.proof.counterexample import GRID, Counterexample, check_counterexample
-from intervalcert.proof.decision import ATTACK, DUAL, Status
+from intervalcert.proof.counterexample import GRID, Counterexample, check_counterexample, moved
+from intervalcert.proof.decision import ATTACK, DUAL, SPLIT, Bracket, Status
 from intervalcert.proof.dual import DualChecker, has_dual
-from intervalcert.proof.hinges import DualClaim, DualWitness, Goal, Range
+from intervalcert.proof.hinges import joined
 from intervalcert.proof.local import LocalChecker, bent_layers
-from intervalcert.search.ascent import ascent
+from intervalcert.proof.trees import DualProof, leaves
 from intervalcert.search.attack import QUICK, STRONG, Campaign, attack, lowered
-from intervalcert.search.dual_witness import ChainLayout, DualSetting
+from intervalcert.search.dual_witness import ChainLayout
 from intervalcert.search.float_network import FloatNetwork
-from intervalcert.search.hinges import Solution
-from intervalcert.search.local import ChainsFound, LocalSearch, near_float
+from intervalcert.search.local import LocalSearch, near_float
+from intervalcert.verify.branching import FLOATS_END, Budget, Budgets, Pursuit
+from intervalcert.verify.dual_cases import ChainCase, DualProver
 from intervalcert.verify.local import RAISE_FAULTS
 
-__all__ = ["DEFAULT_DUAL_STEPS", "MAX_DUAL_STEPS", "CompleteVerdict", "CompleteVerifier"]
-
-DEFAULT_DUAL_STEPS = 200
-"""Of the long dual of one class; the short one has at most `_SHORT_STEPS`."""
-
-MAX_DUAL_STEPS = 100_000
+__all__ = ["CompleteVerdict", "CompleteVerifier"]
 
 _SHORT, _SHORT_STEPS = (1e-4,), 12
 _LONG = (3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6, 3e-7, 1e-7)
@@ -52,15 +46,19 @@ _LONG = (3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6, 3e-7, 1e-7)
 _ROUNDS = 3
 """Of the search for the chain that the ranges and the first multipliers come from."""
 
-_WORTH = 1e-7
-"""Of the lead: a dual that floats take for larger than this is worth a proof."""
+_AGAIN = (1e-5, 1e-6)
+"""Once ranges are narrower."""
+
+_FROM_DUAL = Campaign(steps=10, fixed=20)
+"""Of an attack that begins where a dual has its least value."""
 
 
 @dataclass(frozen=True)
 class CompleteVerdict:
     """What was found of one point.
 
-    method: by what, if it is decided. winner: of the point, if that is known. duals, counterexample: what proves it.
+    method: by what, if it is decided. winner: of the point, if that is known. proof, counterexample: what proves it.
+    bracket: what is known of the least lead, where nothing is decided.
     fault: what ended the attempt before it decided anything.
     """
 
@@ -69,29 +67,18 @@ class CompleteVerdict:
     method: str = ""
     proved_by: str = ""
     fault: str = ""
-    duals: tuple[DualWitness, ...] = field(default=(), compare=False, repr=False)
+    proof: DualProof | None = field(default=None, compare=False, repr=False)
     counterexample: Counterexample | None = field(default=None, compare=False, repr=False)
+    bracket: Bracket | None = field(default=None, compare=False)
 
 
 _OPEN = CompleteVerdict(Status.UNKNOWN)
-
-_FLOATS_END = (np.linalg.LinAlgError, FloatingPointError, OverflowError, ZeroDivisionError)
-"""What a search in floats may end with: no fault of the program."""
 
 _quietly = np.errstate(all="ignore")
 """For attacks: what is infinite or not a number falsifies nothing."""
 
 _strictly = partial(np.errstate, over="raise", invalid="raise", divide="raise")
 """For duals: what overflows has no value."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Target:
-    """One class that is to be led: its place among the others, the start of its dual, and the best of it so far."""
-
-    place: int
-    start: Floats
-    best: tuple[Floats, Solution] | None = None
 
 
 class CompleteVerifier:
@@ -104,11 +91,11 @@ class CompleteVerifier:
         margins: Sequence[Sequence[Fraction]],
         ladder: Sequence[Backend[Any]],
         evaluators: Evaluators,
-        dual_steps: int = DEFAULT_DUAL_STEPS,
+        budgets: Budgets | None = None,
     ) -> None:
         """norms, margins: of this network. Requires: the last number system is exact."""
         self._network, self._norms, self._margins, self._ladder = network, norms, margins, ladder
-        self._evaluators, self._dual_steps = evaluators, dual_steps
+        self._evaluators, self.budgets = evaluators, budgets or Budgets()
         self._floats = FloatNetwork.of(network)
         self._has_dual = has_dual(network)
         self._checkers: dict[Backend[Any], tuple[LocalChecker, DualChecker]] = {}
@@ -130,7 +117,7 @@ class CompleteVerifier:
         with np.errstate(all="ignore"):
             broken = attack(self._floats, x, radius, QUICK)
         return [
-            _guarded(self._judged, column, eps[k], broken[k]) if k in broken else _guarded(self._tie, column, eps[k])
+            _guarded(self.judged, column, eps[k], broken[k]) if k in broken else _guarded(self._tie, column, eps[k])
             for k, column in enumerate(columns)
         ]
 
@@ -140,15 +127,15 @@ class CompleteVerifier:
         (logits,) = self._floats.logits(_floats(x)[:, None]).T
         top = np.sort(logits)[-2:]
         if np.isfinite(top).all() and top[1] - top[0] <= 2.0**-40 * np.abs(top).max():
-            return self._judged(x, eps, np.zeros(x.shape[0]))
+            return self.judged(x, eps, np.zeros(x.shape[0]))
         return _OPEN
 
     @_quietly
-    def _judged(self, x: RationalMatrix, eps: Fraction, delta: Floats | None) -> CompleteVerdict:
+    def judged(self, x: RationalMatrix, eps: Fraction, delta: Floats | None) -> CompleteVerdict:
         """Whether a change falsifies, once it is on the grid: brought there toward zero, its norm does not grow."""
         if delta is None or not np.isfinite(delta).all() or np.abs(delta).max() >= 2.0 ** (52 - GRID):
             return _OPEN
-        delta = np.trunc(delta * 2.0**GRID) / 2.0**GRID
+        delta = _on_grid(delta)
         here, there = (self._floats.logits(_floats(x)[:, None] + d[:, None])[:, 0] for d in (0 * delta, delta))
         if not (np.isfinite(here).all() and np.isfinite(there).all()):
             return _OPEN
@@ -171,41 +158,69 @@ class CompleteVerifier:
         return _guarded(self._attempt, x, eps)
 
     def _attempt(self, x: RationalMatrix, eps: Fraction) -> CompleteVerdict:
-        radius, proof, fault = near_float(eps), None, ""
+        radius, budget, fault = near_float(eps), self.budgets.begun(), ""
+        pursuits: _Pursuits | None = None
         if self._has_dual and eps > 0:
             try:
                 with _strictly():
-                    proof = self._duals(x, eps)
-                    first = _OPEN if proof is None else proof.decided()
-            except _FLOATS_END as error:
-                proof, first, fault = None, _OPEN, _said(error)
-            if first.status is not Status.UNKNOWN:
-                return first
+                    pursuits = self._pursued(x, eps, budget)
+                    if pursuits is not None and pursuits.all_climb(_SHORT, _SHORT_STEPS):
+                        return pursuits.certified()
+            except FLOATS_END as error:
+                pursuits, fault = None, _said(error)
+        if pursuits is not None and pursuits.falsified_from(pursuits.change):
+            return pursuits.falsified
         found = self._strongly(x, eps, radius)
         if found.status is not Status.UNKNOWN:
             return found
-        if proof is not None:
-            with _strictly():
-                found = proof.continued()
-            fault = proof.fault
-        return found if found.status is not Status.UNKNOWN else replace(found, fault=fault)
+        if pursuits is None:
+            return replace(found, fault=fault)
+        with _strictly():
+            if pursuits.all_end():
+                return pursuits.certified()
+        if pursuits.falsified.status is Status.FALSIFIED:
+            return pursuits.falsified
+        return pursuits.open()
 
-    def _duals(self, x: RationalMatrix, eps: Fraction) -> _DualProof | None:
-        """The duals of all classes that margins do not settle; None if there is no chain to begin with."""
+    def _pursued(self, x: RationalMatrix, eps: Fraction, budget: Budget) -> _Pursuits | None:
+        """All classes that margins do not settle; None if there is no chain to begin with, or a tie."""
         points = self._evaluators.of_points(self._ladder[-1])
         values = points.at(x)
         ends = [value.float_bounds() for value in values]
         search = LocalSearch(self._network, self._floats, ends, eps)
         chains = search.best_chains(_ROUNDS)
-        if chains is None:
-            return None
         leads = points.leads(values[-1], search.winner)[0]
-        return _DualProof(self, x, eps, search, chains, ends[:-1], leads)
+        if chains is None or not (leads > 0).all():
+            return None
+        deducted = [Fraction(0)] * len(leads)
+        case = ChainCase(self._layout, self.on, x, eps, search.winner, chains, ends[:-1], leads, deducted)
+        settled = [
+            Fraction(lead) > eps * self._margins[case.winner][other]
+            for lead, other in zip(leads.tolist(), case.others.tolist(), strict=True)
+        ]
+        return _Pursuits(self, x, DualProver(case, self._ladder), settled, budget)
 
     @_quietly
     def _strongly(self, x: RationalMatrix, eps: Fraction, radius: float) -> CompleteVerdict:
         broken = attack(self._floats, _floats(x)[None], radius, STRONG)
-        return self._judged(x, eps, broken.get(0))
+        return self.judged(x, eps, broken.get(0))
+
+    @_quietly
+    def lowest(self, x: RationalMatrix, radius: float, winner: int, other: int, start: Floats) -> tuple[float, Floats]:
+        """The least lead over all others that an attack meets which begins at a change, and where."""
+        pair, inside = (np.array([winner]), np.array([other])), np.array([radius * (1 - 1e-9)])
+        lead, found = lowered(self._floats, _floats(x)[None], *pair, inside, start[None], _FROM_DUAL)
+        return float(lead[0]), found[0]
+
+    def lead_at(self, x: RationalMatrix, delta: Floats, winner: int, other: int) -> float:
+        """A float that the lead is no larger than at a change; inf if that is not known."""
+        try:
+            there = moved(x, _on_grid(delta))
+            points = self._evaluators.of_points(self._ladder[-1])
+            found = points.leads(points.at(there)[-1], winner)[1]
+        except InconclusiveError:
+            return np.inf
+        return float(found[other - (other > winner)])
 
     def on(self, backend: Backend[Any]) -> tuple[LocalChecker, DualChecker]:
         """Who checks chains and duals."""
@@ -215,134 +230,87 @@ class CompleteVerifier:
         return self._checkers[backend]
 
 
-class _DualProof:
-    """The duals of one point: one for each class that the margins do not settle.
+class _Pursuits:
+    """All classes of a point that margins do not settle, the one that seems nearest first.
 
-    fault: what ended the search for one of them before it had a value; empty if nothing did.
+    falsified: the verdict, once there is a counterexample; open until then.
     """
 
     def __init__(
         self,
         verifier: CompleteVerifier,
         x: RationalMatrix,
-        eps: Fraction,
-        search: LocalSearch,
-        chains: ChainsFound,
-        inner: Sequence[FloatBounds],
-        leads: Floats,
+        prover: DualProver,
+        settled: Sequence[bool],
+        budget: Budget,
     ) -> None:
-        """inner, leads: enclosures of the hidden layers' values at x, and the winner's leads from below."""
-        self._of, self._x, self._eps = verifier, x, eps
-        self._winner, self._inner, self._chains = search.winner, inner, chains
-        self._others = np.delete(np.arange(verifier._network.outputs), search.winner)
-        reaches = [link.reach for link in chains.chains[-1]]
-        self._ranges = [_range(ends, reach) for ends, reach in zip(inner, reaches, strict=True)]
-        middles = [low / 2 + high / 2 for low, high in inner]
-        near = near_float(eps)
-        self._setting = DualSetting(verifier._layout, middles, self._ranges, near)
-        self._leads = leads
-        self._proved: list[DualWitness] = []
-        self._provers: set[str] = set()
-        self.fault = ""
-        self._known: dict[Backend[Any], list[Range]] = {}
-        settled = [
-            lead > 0 and Fraction(lead) > eps * verifier._margins[search.winner][other]
-            for lead, other in zip(leads.tolist(), self._others.tolist(), strict=True)
-        ]
-        slopes = near * np.sqrt(chains.squares)
-        order = np.argsort(leads / np.maximum(slopes, 1e-300), kind="stable").tolist()
-        self._open = [_Target(k, self._start(k)) for k in order if not settled[k]]
+        case = prover.case
+        self._of, self._x, self._case, self._prover, self._budget = verifier, x, case, prover, budget
+        slopes = case.near_eps * np.sqrt(case.squares)
+        order = np.argsort(case.leads / np.maximum(slopes, 1e-300), kind="stable").tolist()
+        self._left = [Pursuit(prover, place, budget) for place in order if not settled[place]]
+        self._lowest: Floats | None = None
+        self.falsified = _OPEN
 
-    def _start(self, place: int) -> Floats:
-        return self._setting.start(self._chains.multipliers, float(self._chains.squares[place]), self._leads[place])
+    @property
+    def change(self) -> Floats | None:
+        """Where the first dual that failed has its least value."""
+        return self._left[0].change
 
-    def decided(self) -> CompleteVerdict:
-        """By short duals, and an attack from where the first one that fails is least."""
-        if not (self._leads > 0).all():
-            return _OPEN
-        return self._through(_SHORT, _SHORT_STEPS)
+    def all_climb(self, weights: Sequence[float], steps: int) -> bool:
+        """Whether duals of so many steps settle all classes. One after the other: what one of them leaves open is
+        decided before the next.
+        """
+        while self._left and self._left[0].climbs(weights, steps) and self._left[0].concludes():
+            self._left.pop(0)
+        return not self._left
 
-    def continued(self) -> CompleteVerdict:
-        """By long duals."""
-        if not (self._leads > 0).all():
-            return _OPEN
-        return self._through(_LONG, max(1, self._of._dual_steps // len(_LONG)))
-
-    def _through(self, weights: Sequence[float], steps: int) -> CompleteVerdict:
-        """One class after the other. What one of them does not lead decides the point, or leaves it open."""
-        while self._open:
-            target = self._climbed(self._open[0], weights, steps)
-            self._open[0] = target
-            if target.best is None or not self._is_proved(target, *target.best):
-                return self._attacked(target)
-            self._open.pop(0)
-        return CompleteVerdict(
-            Status.CERTIFIED, self._winner, DUAL, " and ".join(sorted(self._provers)), duals=tuple(self._proved)
-        )
-
-    def _goal(self, target: _Target) -> Goal:
-        return Goal(len(self._ranges), self._winner, int(self._others[target.place]))
-
-    def _climbed(self, target: _Target, weights: Sequence[float], steps: int) -> _Target:
-        lead = float(self._leads[target.place])
-        direction = self._setting.form.direction(self._goal(target))
-        start = target.start if target.best is None else target.best[0]
-
-        def solve(multipliers: Floats, weight: float) -> Solution:
-            return self._setting.form.solved(multipliers, direction, lead, weight)
-
-        best = target.best
-        try:
-            for multipliers, solution in ascent(solve, start, lead, weights, steps):
-                if best is None or solution.value > best[1].value:
-                    best = multipliers, solution
-                if solution.value > _WORTH * lead:
-                    break
-        except _FLOATS_END as error:  # what was found before stays
-            self.fault = _said(error)
-        return _Target(target.place, target.start, best)
-
-    def _is_proved(self, target: _Target, multipliers: Floats, solution: Solution) -> bool:
-        if not solution.value > 0:
-            return False
-        lead = float(self._leads[target.place])
-        found = self._setting.found(multipliers, self._goal(target), lead)
-        if not found.value > 0:
-            return False
-
-        def check(backend: Backend[Any]) -> DualClaim:
-            chain, dual = self._of.on(backend)
-            if backend not in self._known:
-                reaches = chain.reaches(self._chains.chains, self._inner, self._eps)
-                self._known[backend] = [_range(ends, reach) for ends, reach in zip(self._inner, reaches, strict=True)]
-            return dual.check(found.witness, found.steps, found.at, self._x, self._known[backend], self._eps)
-
-        try:
-            proved = escalate(self._of._ladder, check)
-        except InconclusiveError:
-            return False
-        self._proved.append(found.witness)
-        self._provers.add(proved.value.proved_by)
+    def all_end(self) -> bool:
+        """Whether long duals, narrower ranges and splits settle all classes."""
+        steps = max(1, self._of.budgets.steps // len(_LONG))
+        while self._left:
+            now = self._left[0]
+            proved = now.climbs(_LONG, steps) or (not self.falsified_from(now.change) and self._ends(now))
+            if not (proved and now.concludes()):
+                return False
+            self._left.pop(0)
         return True
 
-    @_quietly
-    def _attacked(self, target: _Target) -> CompleteVerdict:
-        """From the change at which the least value of the dual is attained."""
-        if target.best is None:
-            return _OPEN
-        _, solution = target.best
-        pair = np.array([self._winner]), self._others[[target.place]]
-        radius = np.array([near_float(self._eps) * (1 - 1e-9)])
-        campaign = Campaign(steps=10, fixed=20)
-        lead, found = lowered(self._of._floats, _floats(self._x)[None], *pair, radius, solution.delta[None], campaign)
-        return self._of._judged(self._x, self._eps, found[0]) if lead[0] <= 0 else _OPEN
+    def _ends(self, now: Pursuit) -> bool:
+        return (now.narrows() and now.climbs(_AGAIN, _SHORT_STEPS)) or now.splits(self.falsified_from)
+
+    def falsified_from(self, change: Floats | None) -> bool:
+        """Whether an attack that begins there finds a counterexample."""
+        if change is None:
+            return False
+        winner, other = self._case.winner, self._left[0].other
+        lead, found = self._of.lowest(self._x, self._case.near_eps, winner, other, change)
+        if lead <= 0:
+            self.falsified = self._of.judged(self._x, self._case.eps, found)
+        self._lowest = found
+        return self.falsified.status is Status.FALSIFIED
+
+    def certified(self) -> CompleteVerdict:
+        proof = self._prover.proof
+        method = SPLIT if any(leaves(tree) > 1 for tree in proof.trees) else DUAL
+        by = joined(sorted(self._prover.provers))
+        return CompleteVerdict(Status.CERTIFIED, self._case.winner, method, by, proof=proof)
+
+    def open(self) -> CompleteVerdict:
+        """With what is known of the lead that could not be settled."""
+        now, winner = self._left[0], self._case.winner
+        with _strictly():
+            lower = now.lower_bound()
+        upper = np.inf if self._lowest is None else self._of.lead_at(self._x, self._lowest, winner, now.other)
+        bracket = Bracket(winner, now.other, lower, upper, self._budget.ended)
+        return CompleteVerdict(Status.UNKNOWN, fault=now.fault, bracket=bracket)
 
 
 def _guarded(attempt: Callable[..., CompleteVerdict], *arguments: Any) -> CompleteVerdict:
     """What an attempt finds. One that ends by a fault, whatever it is, decides nothing, and says so."""
     try:
         return attempt(*arguments)
-    except _FLOATS_END as error:
+    except FLOATS_END as error:
         return CompleteVerdict(Status.UNKNOWN, fault=_said(error))
     except Exception as error:
         if os.environ.get(RAISE_FAULTS):
@@ -350,10 +318,10 @@ def _guarded(attempt: Callable[..., CompleteVerdict], *arguments: Any) -> Comple
         return CompleteVerdict(Status.UNKNOWN, fault=_said(error))
 
 
-def _range(ends: FloatBounds, reach: Floats) -> Range:
-    """Between which values stay that are between the ends, and change by at most the reach."""
-    # A float sum is at most half a step off: the next float is on the safe side.
-    return np.nextafter(ends[0] - reach, -np.inf), np.nextafter(ends[1] + reach, np.inf)
+def _on_grid(delta: Floats) -> Floats:
+    """Toward zero, so that the norm does not grow."""
+    found: Floats = np.trunc(delta * 2.0**GRID) / 2.0**GRID
+    return found
 
 
 def _floats(column: RationalMatrix) -> Floats:

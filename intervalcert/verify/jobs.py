@@ -14,6 +14,7 @@ from intervalcert.errors import InputError
 from intervalcert.model.network import Network
 from intervalcert.numbers.float_formats import FloatFormat
 from intervalcert.numbers.matrices import RationalMatrix
+from intervalcert.verify.branching import Budgets
 from intervalcert.verify.deployed import Deployment
 from intervalcert.verify.number_table import Epsilons, NumberTable
 
@@ -31,7 +32,7 @@ class Job:
     exact. local_rounds: of the local search; None for no local refinement.
     form: the format that the network is run in, to whose numbers its weights are rounded already; None for the reals.
     sigmas: of the chain, or none.
-    dual_steps: of the long dual of a class, where every point is to be decided; None if not.
+    budgets: of the search, where every point is to be decided; None if not.
     """
 
     network: Network
@@ -41,7 +42,7 @@ class Job:
     local_rounds: int | None = None
     form: FloatFormat | None = None
     sigmas: tuple[Fraction, ...] = ()
-    dual_steps: int | None = None
+    budgets: Budgets | None = None
 
     @property
     def semantics(self) -> str:

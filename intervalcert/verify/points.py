@@ -26,8 +26,8 @@ from intervalcert.numbers.float_formats import FloatFormat
 from intervalcert.numbers.pairs import floats_above
 from intervalcert.numbers.rounding import float_enclosure
 from intervalcert.proof.counterexample import Counterexample
-from intervalcert.proof.decision import LOCAL, MARGINS, Status, Verdict
-from intervalcert.proof.hinges import DualWitness
+from intervalcert.proof.decision import LOCAL, MARGINS, Bracket, Status, Verdict
+from intervalcert.proof.trees import DualProof
 from intervalcert.verify.complete import CompleteVerifier
 from intervalcert.verify.deployed import Deviation
 from intervalcert.verify.filter import Bools
@@ -51,7 +51,8 @@ class _Draft:
         self.method, self.proved_by, self.fault = [MARGINS] * count, [""] * count, [""] * count
         self.falsified: Bools = np.zeros(count, dtype=bool)
         self.counterexamples: dict[int, Counterexample] = {}
-        self.duals: dict[int, tuple[DualWitness, ...]] = {}
+        self.proofs: dict[int, DualProof] = {}
+        self.brackets: dict[int, Bracket] = {}
 
     def verdicts(self, first: int, semantics: str, eps_space: str) -> Verdicts:
         return Verdicts(
@@ -66,7 +67,8 @@ class _Draft:
             np.array(self.proved_by),
             np.array(self.fault),
             counterexamples={first + index: found for index, found in self.counterexamples.items()},
-            duals={first + index: found for index, found in self.duals.items()},
+            proofs={first + index: found for index, found in self.proofs.items()},
+            brackets={first + index: found for index, found in self.brackets.items()},
         )
 
 
@@ -97,9 +99,9 @@ class PointVerifier:
         if job.local_rounds is not None:
             self._local = LocalVerifier(job.network, job.norms, job.ladder, self._evaluators)
         self._complete = None
-        if job.dual_steps is not None:
+        if job.budgets is not None:
             self._complete = CompleteVerifier(
-                job.network, job.norms, job.margins, job.ladder, self._evaluators, job.dual_steps
+                job.network, job.norms, job.margins, job.ladder, self._evaluators, job.budgets
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -248,13 +250,16 @@ class PointVerifier:
             found = complete.decide(x, distance) if attacked.status is Status.UNKNOWN else attacked
             draft.fault[k] = found.fault or draft.fault[k]
             if found.status is Status.UNKNOWN:
+                if found.bracket is not None:
+                    draft.brackets[k] = found.bracket
                 continue
             draft.argmax[k], draft.fault[k] = found.winner, ""
             draft.method[k], draft.proved_by[k] = found.method, found.proved_by
             draft.certified[k], draft.falsified[k] = found.status is Status.CERTIFIED, found.status is Status.FALSIFIED
             if found.status is Status.CERTIFIED:
                 draft.radius[k] = max(draft.radius[k], float_enclosure(distance, distance)[0])
-                draft.duals[k] = found.duals
+                if found.proof is not None:
+                    draft.proofs[k] = found.proof
             elif found.counterexample is not None:
                 draft.counterexamples[k] = found.counterexample
 

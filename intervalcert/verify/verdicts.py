@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from intervalcert.proof.counterexample import Counterexample
-from intervalcert.proof.decision import LOCAL, MARGINS, Status, Verdict
-from intervalcert.proof.hinges import DualWitness
+from intervalcert.proof.decision import LOCAL, MARGINS, Bracket, Status, Verdict
+from intervalcert.proof.trees import DualProof
 from intervalcert.verify.filter import Bools, Floats, Integers
 
 __all__ = ["EXACT", "Texts", "Verdicts", "is_one_for_all", "status_codes"]
@@ -28,6 +28,9 @@ _WORDS = np.array([status.value for status in _STATUSES])
 
 _COLUMNS = ("indices", "argmax", "codes", "radius", "method", "exactly", "decided_by", "fault")
 """Arrays with one entry per verdict."""
+
+_BY_INDEX = ("counterexamples", "proofs", "brackets")
+"""Of some of them."""
 
 
 EXACT = "exact"
@@ -53,7 +56,8 @@ class Verdicts(Sequence[Verdict]):
     method, fault: one text for each, or a single one for all of them.
     decided_by: the number system that gave each answer; or a single one for all that are not decided `exactly`.
     input_range: of all the inputs, after scaling, rounded outward; None where logits were given.
-    counterexamples: by index, of those that are falsified. duals: by index, what proves those that duals decided.
+    counterexamples: by index, of those that are falsified. proofs: by index, of those that duals certify. brackets: by
+    index, what is known of those that nothing decides.
     """
 
     indices: npt.NDArray[np.int64]
@@ -68,7 +72,8 @@ class Verdicts(Sequence[Verdict]):
     fault: Texts = field(default_factory=lambda: np.array(""))
     input_range: tuple[float, float] | None = None
     counterexamples: Mapping[int, Counterexample] = field(default_factory=dict, repr=False)
-    duals: Mapping[int, tuple[DualWitness, ...]] = field(default_factory=dict, repr=False)
+    proofs: Mapping[int, DualProof] = field(default_factory=dict, repr=False)
+    brackets: Mapping[int, Bracket] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("method", "decided_by", "fault"):
@@ -142,22 +147,18 @@ class Verdicts(Sequence[Verdict]):
             np.array([v.proved_by for v in verdicts], dtype=np.str_),
             np.array([v.fault for v in verdicts], dtype=np.str_),
             counterexamples={v.index: v.counterexample for v in verdicts if v.counterexample is not None},
+            brackets={v.index: v.bracket for v in verdicts if v.bracket is not None},
         )
 
     @staticmethod
     def joined(parts: Sequence[Verdicts], input_range: tuple[float, float] | None = None) -> Verdicts:
         """One after the other. Requires: some, all about the same network."""
         semantics, eps_space = _common_subject(parts)
-        columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
-        columns["decided_by"] = np.concatenate([part._each_decided_by() for part in parts])
-        return Verdicts(
-            **columns,
-            semantics=semantics,
-            eps_space=eps_space,
-            input_range=input_range,
-            counterexamples={index: found for part in parts for index, found in part.counterexamples.items()},
-            duals={index: found for part in parts for index, found in part.duals.items()},
-        )
+        fields: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
+        fields["decided_by"] = np.concatenate([part._each_decided_by() for part in parts])
+        for name in _BY_INDEX:
+            fields[name] = {index: found for part in parts for index, found in getattr(part, name).items()}
+        return Verdicts(semantics=semantics, eps_space=eps_space, input_range=input_range, **fields)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -170,7 +171,7 @@ class Verdicts(Sequence[Verdict]):
         if isinstance(place, slice):
             part: dict[str, Any] = {name: getattr(self, name)[place] for name in _COLUMNS}
             some = set(part["indices"].tolist())
-            for name in ("counterexamples", "duals"):
+            for name in _BY_INDEX:
                 part[name] = {index: found for index, found in getattr(self, name).items() if index in some}
             return replace(self, **part)
         return self._verdict(*(getattr(self, name)[place].item() for name in _COLUMNS))
@@ -199,6 +200,7 @@ class Verdicts(Sequence[Verdict]):
             proved_by=by,
             fault=fault,
             counterexample=self.counterexamples.get(index),
+            bracket=self.brackets.get(index),
         )
 
     def __eq__(self, other: object) -> bool:

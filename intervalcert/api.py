@@ -222,7 +222,7 @@ def certify_inputs(
             that come close).
         local_rounds: of the search for each of them; 10 by default.
         complete: decide every point, if that can be: what `local` leaves open is certified by a quadratic dual, or
-            falsified by a counterexample (`Verdicts.counterexamples`). Over the reals. It implies `local`.
+            falsified by a counterexample (`Verdicts.counterexamples`). It implies `local`.
         dual_steps: of the search for the dual of a class, where a short one is not enough; 200 by default.
         max_splits: of an input into cases, where no dual is enough; 200 by default.
         time_per_input: seconds after which the search for an input ends, in any case (`Bracket.ended` says so). By
@@ -240,9 +240,7 @@ def certify_inputs(
         raise UsageError(f"{jobs!r} jobs: at least one process must work")
     network = _as_network(network)
     rows, units = _input_table(network, inputs, scale)
-    budgets = complete_budgets(
-        complete, deployed, dual_steps=dual_steps, max_splits=max_splits, time_per_input=time_per_input
-    )
+    budgets = complete_budgets(complete, dual_steps=dual_steps, max_splits=max_splits, time_per_input=time_per_input)
     wanted = rounds if local or (complete and can_be_refined(network)) else None
     verifier = PointVerifier(verification_job(network, bounds, wanted, deployed, budgets))
     found = verified_inputs(verifier, [rows], units, _epsilons(eps, len(rows)), jobs=jobs)
@@ -251,7 +249,6 @@ def certify_inputs(
 
 def complete_budgets(
     complete: bool,
-    deployed: str,
     *,
     dual_steps: int | None = None,
     max_splits: int | None = None,
@@ -264,8 +261,6 @@ def complete_budgets(
             if value is not None:
                 raise UsageError(f"{name} is of the search that decides every point: say complete")
         return None
-    if deployed != "real":
-        raise UsageError(f"complete is about the network over the reals, not about a program in {deployed}")
     steps = DEFAULT_DUAL_STEPS if dual_steps is None else dual_steps
     splits = DEFAULT_SPLITS if max_splits is None else max_splits
     for value, most, what in ((steps, MAX_DUAL_STEPS, "dual steps"), (splits, MAX_SPLITS, "splits")):

@@ -164,7 +164,7 @@ class Case:
         nothing = [[Fraction(10**9)] * 3 for _ in range(3)]  # margins that settle no class
         evaluators = Evaluators(self.network, self.norms)
         self.verifier = CompleteVerifier(self.network, self.norms, nothing, precision_ladder("auto"), evaluators)
-        pursuits = self.verifier._pursued(self.x, self.eps, Budgets().begun())
+        pursuits = self.verifier._pursued(self.x, self.eps, Budgets().begun(), None, None)
         self.case = pursuits._case
         climbed = [each for each in pursuits._left if each.climbs((1e-4, 1e-5, 1e-6), 40)]
         self.found = [each._root.proved for each in climbed]
@@ -482,7 +482,12 @@ def test_scipy_is_imported_where_a_dual_is_searched_for_alone():
 def test_what_does_not_go_together_is_refused():
     network, _ = drawn(1)
     x = np.array([[0.5, 0.25]])
-    for options in ({"dual_steps": 5}, {"complete": True, "deployed": "float32"}, {"complete": True, "dual_steps": -1}):
+    some = ({"dual_steps": 5}, {"max_splits": 5}, {"time_per_input": 5}, {"time_per_input": 0}, {"max_splits": -1})
+    for options in (
+        *some[:3],
+        *({"complete": True, **each} for each in some[3:]),
+        {"complete": True, "dual_steps": -1},
+    ):
         with pytest.raises(UsageError):
             certify_inputs(network, x, "0.1", **options)
 
@@ -514,4 +519,6 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     for options in (["--dual-steps", "3"], ["--counterexamples", "c.npz"]):
         assert ran(capsys, *argv, *options)[0] == 2
     assert ran(capsys, *complete, "--counterexamples", "c.csv")[0] == 2
-    assert ran(capsys, *complete, "--deployed", "float32")[0] == 2
+    for options in (["--max-splits", "x"], ["--time-per-input", "0"], ["--time-per-input", "nan"]):
+        with pytest.raises(SystemExit):
+            ran(capsys, *complete, *options)

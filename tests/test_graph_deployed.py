@@ -96,7 +96,7 @@ def fma(name: str, x: Array, y: Array, z: Array) -> Array:
     off = (product - (total - part)) + (z - part)
     even = total.view(np.int64) % 2 == 0
     odd = np.where((off != 0) & even, np.nextafter(total, np.where(off > 0, np.inf, -np.inf)), total)
-    return get_format(name)._of_floats(odd).astype(TYPES[name])
+    return get_format(name).nearest(odd).astype(TYPES[name])
 
 
 class Program:
@@ -185,6 +185,10 @@ class Program:
         kind, *parameters = function.name.split(":")
         if kind == "leaky_relu":
             return np.where(z > 0, z, self.kind(float(Fraction(parameters[0]))) * z)
+        if kind in {"clip", "hard_tanh"}:  # as sums of hinges they would round in float64
+            low, high = parameters or ("-1", "1")
+            ends = [float(x) if "inf" in x else float(Fraction(x)) for x in (low, high)]
+            return np.clip(z.astype(np.float64), *ends).astype(self.kind)
         # All others compare and copy, and what they copy is the same in float64.
         return function.float_values(z.astype(np.float64)).astype(self.kind)
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from intervalcert.io.tables import LabelSource, RowSource
     from intervalcert.io.tables.writers import Write
     from intervalcert.model.network import Network
-    from intervalcert.proof.counterexample import Counterexample
+    from intervalcert.proof.decision import Bracket
+    from intervalcert.verify.falsify import AnyCounterexample
     from intervalcert.verify.jobs import Job
     from intervalcert.verify.number_table import Epsilons, NumberTable
     from intervalcert.verify.program_logits import LogitVerifier
@@ -103,6 +104,9 @@ def _certify(arguments: argparse.Namespace) -> int:
             "certified_locally": summary.locally,
             "falsified": summary.falsified,
             "unknown": summary.total - summary.certified - summary.falsified,
+            "right_and_falsified": summary.right_and_falsified,
+            "falsified_within_box": summary.within_box,
+            "open": [{"index": index, **_bracket(bracket)} for index, bracket in sorted(summary.brackets.items())],
             "decided_by": dict(summary.methods.most_common()),
             "proved_by": dict(summary.proved_by.most_common()),
             "faults": dict(summary.faults.most_common()),
@@ -117,10 +121,19 @@ def _certify(arguments: argparse.Namespace) -> int:
         from intervalcert.report.text import print_data, summary_table
 
         given_logits = arguments.inputs is None
-        print_data(summary_table(summary, eps or "each output's own", given_logits=given_logits))
+        shown_eps = eps or "each output's own"
+        table = summary_table(summary, shown_eps, given_logits=given_logits, is_complete=arguments.complete)
+        print_data(table)
     if arguments.output is not None:
         print_message(f"wrote {arguments.output}")
     return 1 if arguments.check and summary.certified < summary.total else 0
+
+
+def _bracket(bracket: Bracket) -> dict[str, object]:
+    """For JSON."""
+    ends = {"lead_lower": bracket.lower, "lead_upper": bracket.upper}
+    shown = {name: x if isfinite(x) else None for name, x in ends.items()}
+    return {"winner": bracket.winner, "other": bracket.other, **shown, "ended": bracket.ended}
 
 
 def _range(units: Units | None) -> list[float | None] | None:
@@ -133,7 +146,7 @@ def _certify_inputs(arguments: argparse.Namespace) -> Summary:
     from intervalcert.execution.streaming import certify_inputs_of
     from intervalcert.io.bounds_file import load_bounds
     from intervalcert.io.counterexamples import save_counterexamples
-    from intervalcert.io.tables.writers import VERDICT_COLUMNS
+    from intervalcert.io.tables.writers import COMPLETE_COLUMNS, VERDICT_COLUMNS
     from intervalcert.verify.local import DEFAULT_ROUNDS, can_be_refined
     from intervalcert.verify.points import PointVerifier
 
@@ -144,7 +157,6 @@ def _certify_inputs(arguments: argparse.Namespace) -> Summary:
     rounds = DEFAULT_ROUNDS if arguments.local_rounds is None else arguments.local_rounds
     budgets = complete_budgets(
         arguments.complete,
-        arguments.deployed,
         dual_steps=arguments.dual_steps,
         max_splits=arguments.max_splits,
         time_per_input=arguments.time_per_input,
@@ -153,27 +165,32 @@ def _certify_inputs(arguments: argparse.Namespace) -> Summary:
     job = verification_job(network, bounds, rounds if is_local else None, arguments.deployed, budgets)
     _print_coarse(job)
     verifier = PointVerifier(job)
-    falsified: dict[int, Counterexample] = {}
+    falsified: dict[int, AnyCounterexample] = {}
+    box, within = unit[1], 0
     jobs = (os.cpu_count() or 1) if arguments.jobs is None else arguments.jobs
     with (
-        _sink(arguments, VERDICT_COLUMNS) as write,
+        _sink(arguments, COMPLETE_COLUMNS if arguments.complete else VERDICT_COLUMNS) as write,
         _labels(arguments, network.outputs) as labels,
         row_progress("certify", source.size) as on_rows,
     ):
 
         def seen(verdicts: Verdicts) -> None:
-            falsified.update(verdicts.counterexamples)
+            nonlocal within
+            if arguments.counterexamples is not None:
+                falsified.update(verdicts.counterexamples)
+            if box is not None:
+                within += sum(box[0] <= low and high <= box[1] for low, high in verdicts.spans.values())
             if write is not None:
                 write(verdicts)
 
-        keeps = write if arguments.counterexamples is None else seen
         summary = certify_inputs_of(
-            verifier, source, units, epsilons, jobs=jobs, labels=labels, write=keeps, on_rows=on_rows
+            verifier, source, units, epsilons, jobs=jobs, labels=labels, write=seen, on_rows=on_rows
         )
     if arguments.counterexamples is not None:
-        save_counterexamples(falsified, network.inputs, arguments.counterexamples)
+        save_counterexamples(falsified, network.inputs, arguments.counterexamples, job.semantics)
         print_message(f"wrote {arguments.counterexamples}")
-    return replace(summary, single=network.single)
+    is_told = arguments.complete and box is not None and network.eps_space == "input"
+    return replace(summary, single=network.single, within_box=within if is_told else None)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -20,7 +20,7 @@ from intervalcert.model.network import Network
 from intervalcert.model.single import Single
 from intervalcert.numbers.matrices import RationalVector
 from intervalcert.numbers.parsing import as_row, as_rows, is_flat, plain_array
-from intervalcert.proof.decision import Verdict
+from intervalcert.proof.decision import Bracket, Verdict
 from intervalcert.verify.jobs import Batch, batches_of
 from intervalcert.verify.number_table import Epsilons, NumberTable, input_sides
 from intervalcert.verify.points import PointVerifier
@@ -118,6 +118,8 @@ class Summary:
     proved_by: how many certificates each number system proved. faults: how many attempts ended by what.
     single: how a single output was read.
     units: how inputs were read; None where logits were given.
+    right_and_falsified: None without labels. within_box: of those that are falsified, by an input that is in the box
+    that was named; None without one. brackets: what is known of those that are open, by index, where that is something.
     """
 
     certified: int
@@ -135,6 +137,9 @@ class Summary:
     faults: Counter[str] = field(default_factory=Counter)
     single: Single | None = None
     units: Units | None = None
+    right_and_falsified: int | None = None
+    within_box: int | None = None
+    brackets: Mapping[int, Bracket] = field(default_factory=dict)
 
     @property
     def accuracy(self) -> float | None:
@@ -162,6 +167,8 @@ def summarise(verdicts: Sequence[Verdict], labels: Sequence[int] | npt.NDArray[n
         methods=_methods(found),
         proved_by=_provers(found),
         faults=_faults(found),
+        right_and_falsified=None if right is None else int((right & found.falsified).sum()),
+        brackets=found.brackets,
     )
 
 
@@ -331,4 +338,8 @@ def _added(one: Summary, other: Summary) -> Summary:
         methods=one.methods + other.methods,
         proved_by=one.proved_by + other.proved_by,
         faults=one.faults + other.faults,
+        right_and_falsified=(
+            None if one.right_and_falsified is None else one.right_and_falsified + (other.right_and_falsified or 0)
+        ),
+        brackets={**one.brackets, **other.brackets},
     )

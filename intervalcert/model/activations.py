@@ -156,6 +156,10 @@ class Activation(ABC):
         """Floats at least |f(z)| for every z between the ends. Requires: made by `in_format`."""
         raise ValueError(f"{self.name!r} is not evaluated in floats")
 
+    def in_program(self, x: Floats, form: FloatFormat) -> Floats:  # noqa: ARG002 - of what it has not
+        """What a program makes of numbers of the format, bit by bit. Requires: made by `in_format`."""
+        raise ValueError(f"{self.name!r} is not evaluated in floats")
+
 
 class Componentwise(Activation):
     """One function R -> R, applied to every entry."""
@@ -280,6 +284,11 @@ class Clip(PiecewiseLinear):
     def float_error(self, form: FloatFormat) -> FloatError:
         return FloatError(_ZERO, _ZERO, form.largest)
 
+    def in_program(self, x: Floats, form: FloatFormat) -> Floats:  # noqa: ARG002 - it compares and copies
+        for weight, end in self.hinges:
+            x = np.maximum(x, float(end)) if weight > 0 else np.minimum(x, float(end))
+        return x
+
 
 def _clipped(low: Fraction | None, high: Fraction | None) -> tuple[Fraction, Fraction, _Hinges]:
     """offset, slope and hinges. Above the lower end the slope is 1: without one, everywhere below the upper end."""
@@ -324,6 +333,10 @@ class LeakyReLU(PiecewiseLinear):
         |slope·z|·(1 + 3u) + η must not overflow; twice the constant, which is at least 1, leaves room for all of it.
         """
         return FloatError(3 * form.unit * self.lipschitz, form.tiny, form.largest / (2 * self.lipschitz))
+
+    def in_program(self, x: Floats, form: FloatFormat) -> Floats:
+        """By the rounded slope. (A product of two numbers of a narrower format is a float64 number.)"""
+        return np.where(x > 0, x, form.nearest(float(self.slope) * x))
 
 
 # -- built from exp --------------------------------------------------------------------------------------------------
@@ -498,6 +511,9 @@ class Sorting(Activation):
     def float_error(self, form: FloatFormat) -> FloatError:
         return super().float_error(form) if self.size is None else FloatError(_ZERO, _ZERO, form.largest)
 
+    def in_program(self, x: Floats, form: FloatFormat) -> Floats:  # noqa: ARG002 - it compares and copies
+        return self.float_values(x)
+
     def size_upper(self, low: Floats, high: Floats) -> Floats:
         """The k-th smallest of some numbers lies between the k-th smallest lower and the k-th smallest upper end."""
         if self.size is None:
@@ -583,6 +599,9 @@ class MaxPool(Activation):
 
     def float_error(self, form: FloatFormat) -> FloatError:
         return FloatError(_ZERO, _ZERO, form.largest)
+
+    def in_program(self, x: Floats, form: FloatFormat) -> Floats:  # noqa: ARG002 - it compares and copies
+        return self.float_values(x)
 
     def size_upper(self, low: Floats, high: Floats) -> Floats:
         return np.maximum(np.abs(self.float_values(low)), np.abs(self.float_values(high)))

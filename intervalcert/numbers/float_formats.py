@@ -61,7 +61,7 @@ class FloatFormat:
         elif scale and not np.array_equal(np.ldexp(x, -scale), near.values):
             made = _one_by_one(self, data)
         else:
-            made = self._of_floats(x)
+            made = self.nearest(x)
             if not near.exact:
                 for row, column in np.argwhere(self._is_tie(x)).tolist():
                     made[row, column] = self._nearest(data[row, column])
@@ -76,7 +76,10 @@ class FloatFormat:
         found: npt.NDArray[np.float64] = np.ldexp(1.0, exponent)
         return found
 
-    def _of_floats(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def nearest(self, x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Each float rounded to nearest, ties to even, as if the format had no largest number."""
+        if self.bits == 53:
+            return x
         step = self._step(x)
         with np.errstate(over="ignore"):  # what is beyond is refused
             # rint takes ties to even, and powers of two are exact.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
+from math import isfinite
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
@@ -26,7 +27,7 @@ from intervalcert.model.single import Single
 from intervalcert.numbers.parsing import MAX_BINARY_EXPONENT, parse_rational
 from intervalcert.numbers.rounding import sqrt_upper
 from intervalcert.numbers.text import decimal_lower, decimal_upper, shortest_exact
-from intervalcert.proof.decision import ATTACK, DUAL
+from intervalcert.proof.decision import Bracket
 
 __all__ = [
     "audit_table",
@@ -201,16 +202,23 @@ def distance_text(space: str) -> str:
     return "L2 distance of inputs" if space == "input" else "L2 distance of normalised inputs"
 
 
-def summary_table(summary: Summary, eps: str, *, given_logits: bool = True) -> Table:
-    """What a run of certify found."""
+_OPEN_SHOWN = 5
+"""Points that are open are shown, at the most."""
+
+
+def summary_table(summary: Summary, eps: str, *, given_logits: bool = True, is_complete: bool = False) -> Table:
+    """What a run of certify found. is_complete: whether every point was to be decided."""
     semantics = summary.semantics
     table = Table(show_header=False, box=None)
     table.add_row("certified", f"{summary.certified} of {summary.total}", percent(summary.certified, summary.total))
-    is_complete = DUAL in summary.methods or ATTACK in summary.methods or summary.falsified
     if is_complete:
         unknown = summary.total - summary.certified - summary.falsified
         table.add_row("falsified", str(summary.falsified), percent(summary.falsified, summary.total))
         table.add_row("unknown", str(unknown), percent(unknown, summary.total))
+        if summary.within_box is not None and summary.falsified:
+            table.add_row("  within the box", str(summary.within_box), "of the inputs that falsify")
+        for index, bracket in sorted(summary.brackets.items())[:_OPEN_SHOWN]:
+            table.add_row("", f"input {index}", _bracket_text(bracket))
         shown = ", ".join(f"{name} {count}" for name, count in summary.methods.most_common())
         table.add_row("decided by", shown, "")
     elif summary.locally:
@@ -225,6 +233,8 @@ def summary_table(summary: Summary, eps: str, *, given_logits: bool = True) -> T
     if summary.right is not None and summary.right_and_certified is not None:
         table.add_row("accuracy", "", percent(summary.right, summary.total))
         table.add_row("VRA", "right and certified", percent(summary.right_and_certified, summary.total))
+        if is_complete and summary.right_and_falsified is not None:
+            table.add_row("", "right and falsified", percent(summary.right_and_falsified, summary.total))
     table.add_row("eps", eps, f"L2, {summary.eps_space} space")
     if summary.units is not None:
         units = summary.units
@@ -237,6 +247,14 @@ def summary_table(summary: Summary, eps: str, *, given_logits: bool = True) -> T
         table.add_row("classes", "", str(summary.single))
     table.add_row("decided exactly", str(summary.exactly), "too close for the filter")
     return table
+
+
+def _bracket_text(bracket: Bracket) -> str:
+    """What is known of a point that is open."""
+    low = _six_digits(Fraction(bracket.lower), ROUND_FLOOR) if isfinite(bracket.lower) else "?"
+    high = _six_digits(Fraction(bracket.upper), ROUND_CEILING) if isfinite(bracket.upper) else "?"
+    ended = f", ended by {bracket.ended}" if bracket.ended else ""
+    return f"least lead over {bracket.other}: {low} to {high}{ended}"
 
 
 def outward_text(low: Fraction, high: Fraction) -> str:

@@ -19,7 +19,10 @@ __all__ = ["QUICK", "STRONG", "Campaign", "attack", "lowered"]
 
 @dataclass(frozen=True)
 class Campaign:
-    """How hard to try: gradient and fixed-point steps of an attempt, targets (runners-up first), restarts at random."""
+    """How hard to try: gradient and fixed-point steps of an attempt, targets (runners-up first), restarts at random.
+
+    is_deep: whether an attempt goes on where another class leads already, to where it leads most.
+    """
 
     steps: int = 20
     fixed: int = 4
@@ -27,6 +30,7 @@ class Campaign:
     restarts: int = 2
     momentum: float = 0.75
     seed: int = 1
+    is_deep: bool = False
 
 
 QUICK = Campaign(restarts=1)
@@ -69,7 +73,7 @@ def lowered(
 ) -> tuple[Floats, Floats]:
     """The least lead of the winner over all others that was met at each point, and where, on the way to a target.
 
-    Stops where all are negative. start: perturbations to begin with, brought into the ball.
+    Stops where all are negative, unless it is deep. start: perturbations to begin with, brought into the ball.
     """
     columns = np.arange(len(x))
     direction = np.zeros((len(network.head[0].values), len(x)))
@@ -84,7 +88,7 @@ def lowered(
         lead = top - logits.max(axis=0)
         better = lead < least
         least, best = np.where(better, lead, least), np.where(better[:, None], delta, best)
-        if (least < 0).all() or step == campaign.steps + campaign.fixed:
+        if ((least < 0).all() and not campaign.is_deep) or step == campaign.steps + campaign.fixed:
             break
         gradient = network.gradients(inner, direction).T
         if step < campaign.steps:

@@ -38,7 +38,7 @@ _LITTLE = 1e-4
 _UNSURE = 2.0**-50
 """By this part floats may be off."""
 
-_CALM = (0.0, 0.25, 0.5, 0.75, 1.0)
+_CALM = (0.0, *(2.0**-k for k in range(10, -1, -1)))
 """Parts of D that are taken off, until a form has a least value: without any it has one."""
 
 

@@ -19,7 +19,8 @@ import numpy as np
 
 from intervalcert.backends.protocol import Floats
 from intervalcert.errors import InconclusiveError, UndecidedError
-from intervalcert.numbers.rounding import float_below
+from intervalcert.numbers.rounding import float_enclosure
+from intervalcert.numbers.upward import float_up
 from intervalcert.proof.hinges import DualClaim, Goal, Place, Splits, resolved
 from intervalcert.proof.trees import Split, Tree
 from intervalcert.search.ascent import ascent
@@ -55,7 +56,7 @@ FLOATS_END = (np.linalg.LinAlgError, FloatingPointError, OverflowError, ZeroDivi
 """What a search in floats may end with: no fault of the program."""
 
 WORTH = 1e-8
-"""Of the lead: a dual that floats take for larger than this is worth a proof."""
+"""Of the lead: a dual that floats take for so much larger than what it must be is worth a proof."""
 
 _NODE, _NODE_STEPS = (1e-5, 1e-6, 1e-7, 1e-8), 10
 _LAST, _LAST_STEPS = (1e-6, 1e-8, 1e-10), 30
@@ -196,6 +197,7 @@ class Pursuit:
         self._prover, self._place, self._budget = prover, place, budget
         self._goal = prover.case.goal(place)
         self._lead, self._above = float(prover.case.leads[place]), prover.case.deducted[place]
+        self._enough = float_up(self._above) + WORTH * self._lead
         self._root: _Node | None = None
         self.fault = ""
 
@@ -210,7 +212,7 @@ class Pursuit:
         return None if self._root is None or self._root.climb is None else self._root.climb.solution.delta
 
     def _is_good(self, value: float) -> bool:
-        return value > WORTH * self._lead
+        return value > self._enough
 
     def _stops(self, value: float) -> bool:
         return self._is_good(value) or self._budget.expired()
@@ -244,7 +246,7 @@ class Pursuit:
             found = node.climb.found()
         except FLOATS_END:
             return False
-        if found.value > 0 and self._prover.proves(found, self._above, node.splits):
+        if found.value > float(self._above) and self._prover.proves(found, self._above, node.splits):
             node.proved = found
         return node.proved is not None
 
@@ -287,8 +289,8 @@ class Pursuit:
 
     # -- splits ------------------------------------------------------------------------------------------------------
 
-    def splits(self, falsifies: Callable[[Floats], bool]) -> bool:
-        """Whether splits prove it. falsifies: of a change, whether a counterexample is near it: that is the end."""
+    def splits(self, is_hopeless: Callable[[Floats], bool]) -> bool:
+        """Whether splits prove it. is_hopeless: of a change, whether it shows that nothing can: that is the end."""
         if self._root is None or self._root.climb is None:
             return False
         order = count()
@@ -304,7 +306,7 @@ class Pursuit:
             for half in node.halves:
                 if self._is_proved(half):
                     continue
-                if half.climb is not None and falsifies(half.climb.solution.delta):
+                if half.climb is not None and is_hopeless(half.climb.solution.delta):
                     return False
                 heapq.heappush(heap, (half.bound, next(order), half))
         return True
@@ -324,12 +326,13 @@ class Pursuit:
     # -- in the end --------------------------------------------------------------------------------------------------
 
     def lower_bound(self) -> float:
-        """A float that the lead is proved to be no smaller than, of what was found; -inf if nothing was."""
+        """A float that the lead, less what is deducted, is proved to be no smaller than; -inf if nothing is known."""
         if self._root is None:
             return -np.inf
         for node in (self._root, _Node({}, self._root.climb, self._root.bound)):  # the tree, or without splits
             with suppress(InconclusiveError):
-                return float_below(self._bounded(node).above)
+                above = self._bounded(node).above - self._above
+                return float_enclosure(above, above)[0]
         return -np.inf
 
     def _bounded(self, node: _Node) -> DualClaim:
@@ -345,7 +348,7 @@ class Pursuit:
                 found = node.climb.found()
             except FLOATS_END as error:
                 raise UndecidedError("no bound") from error
-            above_it = self._above + Fraction(found.value - _SLACK * self._lead)
+            above_it = Fraction(found.value - _SLACK * self._lead)
         claim = self._prover.claimed(found, above_it, node.splits)
         if claim is None:
             raise UndecidedError("no bound")

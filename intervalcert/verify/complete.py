@@ -2,8 +2,11 @@
 
 In this order, each step for what the ones before it left: a short dual for every other class, the worst first; an
 attack that begins where the dual's least value is attained; a strong attack; a long dual; narrower ranges; splits
-(`branching`). Floats search (`search.dual_witness`, `search.attack`); `proof.dual`, `proof.trees` and
-`proof.counterexample` decide.
+(`branching`). Floats search (`search.dual_witness`, `search.attack`); `proof.dual`, `proof.trees`, and for
+counterexamples `proof.counterexample` and `proof.program` decide.
+
+Duals are of the nominal network over the reals: what uncertain scales, or a program in floats, may take off a lead is
+deducted from it.
 """
 
 from __future__ import annotations
@@ -18,23 +21,23 @@ from typing import Any
 import numpy as np
 
 from intervalcert.backends.protocol import Backend, Floats
-from intervalcert.errors import InconclusiveError, shortened
+from intervalcert.errors import shortened
 from intervalcert.model.evaluation import Evaluators
 from intervalcert.model.network import Network
+from intervalcert.numbers.float_formats import FloatFormat
 from intervalcert.numbers.matrices import RationalMatrix
-from intervalcert.numbers.rounding import float_near
-from intervalcert.proof.counterexample import GRID, Counterexample, check_counterexample, moved
 from intervalcert.proof.decision import ATTACK, DUAL, SPLIT, Bracket, Status
 from intervalcert.proof.dual import DualChecker, has_dual
 from intervalcert.proof.hinges import joined
 from intervalcert.proof.local import LocalChecker, bent_layers
+from intervalcert.proof.nominal import NominalDistance, nominal_network
 from intervalcert.proof.trees import DualProof, leaves
-from intervalcert.search.attack import QUICK, STRONG, Campaign, attack, lowered
 from intervalcert.search.dual_witness import ChainLayout
 from intervalcert.search.float_network import FloatNetwork
-from intervalcert.search.local import LocalSearch, near_float
+from intervalcert.search.local import LocalSearch
 from intervalcert.verify.branching import FLOATS_END, Budget, Budgets, Pursuit
-from intervalcert.verify.dual_cases import ChainCase, DualProver
+from intervalcert.verify.dual_cases import ChainCase, DualCase, DualProver
+from intervalcert.verify.falsify import AnyCounterexample, Falsified, Falsifier, ProgramFalsifier, RealFalsifier
 from intervalcert.verify.local import RAISE_FAULTS
 
 __all__ = ["CompleteVerdict", "CompleteVerifier"]
@@ -48,9 +51,6 @@ _ROUNDS = 3
 
 _AGAIN = (1e-5, 1e-6)
 """Once ranges are narrower."""
-
-_FROM_DUAL = Campaign(steps=10, fixed=20)
-"""Of an attack that begins where a dual has its least value."""
 
 
 @dataclass(frozen=True)
@@ -68,21 +68,18 @@ class CompleteVerdict:
     proved_by: str = ""
     fault: str = ""
     proof: DualProof | None = field(default=None, compare=False, repr=False)
-    counterexample: Counterexample | None = field(default=None, compare=False, repr=False)
+    counterexample: AnyCounterexample | None = field(default=None, compare=False, repr=False)
     bracket: Bracket | None = field(default=None, compare=False)
 
 
 _OPEN = CompleteVerdict(Status.UNKNOWN)
-
-_quietly = np.errstate(all="ignore")
-"""For attacks: what is infinite or not a number falsifies nothing."""
 
 _strictly = partial(np.errstate, over="raise", invalid="raise", divide="raise")
 """For duals: what overflows has no value."""
 
 
 class CompleteVerifier:
-    """Decides single inputs of one network over the reals."""
+    """Decides single inputs of one network: over the reals, or of the program in a format."""
 
     def __init__(
         self,
@@ -92,140 +89,124 @@ class CompleteVerifier:
         ladder: Sequence[Backend[Any]],
         evaluators: Evaluators,
         budgets: Budgets | None = None,
+        form: FloatFormat | None = None,
     ) -> None:
-        """norms, margins: of this network. Requires: the last number system is exact."""
+        """norms, margins: of this network. form: of a program, whose network is as deployed; None for the reals.
+
+        Requires: the last number system is exact.
+        """
         self._network, self._norms, self._margins, self._ladder = network, norms, margins, ladder
-        self._evaluators, self.budgets = evaluators, budgets or Budgets()
+        self._evaluators, self.budgets, self._form = evaluators, budgets or Budgets(), form
         self._floats = FloatNetwork.of(network)
-        self._has_dual = has_dual(network)
+        self.falsifier: Falsifier = (
+            RealFalsifier(network, self._floats, evaluators, ladder)
+            if form is None
+            else ProgramFalsifier(network, self._floats, form)
+        )
+        self._nominal = nominal_network(network)
+        self._has_dual = has_dual(self._nominal)
         self._checkers: dict[Backend[Any], tuple[LocalChecker, DualChecker]] = {}
         if self._has_dual:
             near = [layer.weights.near_floats() for layer in network.layers]
             with np.errstate(all="ignore"):  # what is infinite is refused where it is used
                 weights = [np.ldexp(each.values, each.exponent) for each in near]
             self._layout = ChainLayout(weights, [function for function, _ in bent_layers(network)])
+            self._distance = NominalDistance(network, norms, ladder[-1])
 
-    # -- many at once ----------------------------------------------------------------------------------------------
-
-    def falsified(self, columns: Sequence[RationalMatrix], eps: Sequence[Fraction]) -> list[CompleteVerdict]:
-        """A quick attack on many points at once: what falls is falsified, everything else open."""
-        x = np.array([_floats(column) for column in columns])
+    def attacked(self, columns: Sequence[RationalMatrix], eps: Sequence[Fraction]) -> list[CompleteVerdict]:
+        """By a quick attack on many points at once: what falls is falsified, everything else open."""
         try:
-            radius = np.array([near_float(each) for each in eps])
-        except FloatingPointError:  # `decide` says so of each
-            return [_OPEN] * len(columns)
-        with np.errstate(all="ignore"):
-            broken = attack(self._floats, x, radius, QUICK)
-        return [
-            _guarded(self.judged, column, eps[k], broken[k]) if k in broken else _guarded(self._tie, column, eps[k])
-            for k, column in enumerate(columns)
-        ]
+            broken = self.falsifier.attacked(columns, eps)
+        except FLOATS_END:  # `decide` says so of each
+            broken = {}
+        found = [_OPEN] * len(columns)
+        for k, delta in broken.items():
+            found[k] = _guarded(self._judged, columns[k], eps[k], delta)
+        return found
 
-    @_quietly
-    def _tie(self, x: RationalMatrix, eps: Fraction) -> CompleteVerdict:
-        """Equal logits at the input itself, in floats: perhaps a tie."""
-        (logits,) = self._floats.logits(_floats(x)[:, None]).T
-        top = np.sort(logits)[-2:]
-        if np.isfinite(top).all() and top[1] - top[0] <= 2.0**-40 * np.abs(top).max():
-            return self.judged(x, eps, np.zeros(x.shape[0]))
-        return _OPEN
+    def _judged(self, x: RationalMatrix, eps: Fraction, delta: Floats) -> CompleteVerdict:
+        return _falsified(self.falsifier.judged(x, eps, delta))
 
-    @_quietly
-    def judged(self, x: RationalMatrix, eps: Fraction, delta: Floats | None) -> CompleteVerdict:
-        """Whether a change falsifies, once it is on the grid: brought there toward zero, its norm does not grow."""
-        if delta is None or not np.isfinite(delta).all() or np.abs(delta).max() >= 2.0 ** (52 - GRID):
-            return _OPEN
-        delta = _on_grid(delta)
-        here, there = (self._floats.logits(_floats(x)[:, None] + d[:, None])[:, 0] for d in (0 * delta, delta))
-        if not (np.isfinite(here).all() and np.isfinite(there).all()):
-            return _OPEN
-        order = np.argsort(-here, kind="stable")
-        for winner in order[: 1 + int((here >= here[order[0]] - 2.0**-40 * np.abs(here).max()).sum())].tolist():
-            others = np.delete(np.arange(len(there)), winner)
-            guess = Counterexample(delta, winner, int(others[np.argmax(there[others])]))
-            try:
-                enclosures = self._evaluators.finer(self._ladder)
-                proved_by = check_counterexample(guess, x, eps, self._network.outputs, enclosures)
-            except InconclusiveError:
-                continue
-            return CompleteVerdict(Status.FALSIFIED, winner, ATTACK, proved_by, counterexample=guess)
-        return _OPEN
+    def decide(
+        self, x: RationalMatrix, eps: Fraction, winner: int | None = None, deductions: Floats | None = None
+    ) -> CompleteVerdict:
+        """What is proved of one input, a column. An attempt that ends by a fault decides nothing, and says so.
 
-    # -- one by one ------------------------------------------------------------------------------------------------
+        winner, deductions: of a program, what is to be taken off the lead of that class over each; None if its errors
+        are not known, so that nothing is certified.
+        """
+        return _guarded(self._attempt, x, eps, winner, deductions)
 
-    def decide(self, x: RationalMatrix, eps: Fraction) -> CompleteVerdict:
-        """What is proved of one input, a column. An attempt that ends by a fault decides nothing, and says so."""
-        return _guarded(self._attempt, x, eps)
-
-    def _attempt(self, x: RationalMatrix, eps: Fraction) -> CompleteVerdict:
-        radius, budget, fault = near_float(eps), self.budgets.begun(), ""
-        pursuits: _Pursuits | None = None
-        if self._has_dual and eps > 0:
+    def _attempt(
+        self, x: RationalMatrix, eps: Fraction, winner: int | None, deductions: Floats | None
+    ) -> CompleteVerdict:
+        fault, pursuits = "", None
+        budget = self.budgets.begun()
+        if eps > 0 and (self._form is None or deductions is not None):
             try:
                 with _strictly():
-                    pursuits = self._pursued(x, eps, budget)
+                    pursuits = self._pursued(x, eps, budget, winner, deductions)
                     if pursuits is not None and pursuits.all_climb(_SHORT, _SHORT_STEPS):
                         return pursuits.certified()
             except FLOATS_END as error:
                 pursuits, fault = None, _said(error)
-        if pursuits is not None and pursuits.falsified_from(pursuits.change):
-            return pursuits.falsified
-        found = self._strongly(x, eps, radius)
-        if found.status is not Status.UNKNOWN:
-            return found
+        is_hopeless = pursuits is not None and pursuits.is_hopeless(pursuits.change)
+        if pursuits is not None and pursuits.falsified is not None:
+            return _falsified(pursuits.falsified)
+        found = self.falsifier.strongly(x, eps)
+        if found is not None:
+            return _falsified(found)
         if pursuits is None:
-            return replace(found, fault=fault)
+            return replace(_OPEN, fault=fault)
         with _strictly():
-            if pursuits.all_end():
+            if not is_hopeless and pursuits.all_end():
                 return pursuits.certified()
-        if pursuits.falsified.status is Status.FALSIFIED:
-            return pursuits.falsified
-        return pursuits.open()
+        return pursuits.open() if pursuits.falsified is None else _falsified(pursuits.falsified)
 
-    def _pursued(self, x: RationalMatrix, eps: Fraction, budget: Budget) -> _Pursuits | None:
-        """All classes that margins do not settle; None if there is no chain to begin with, or a tie."""
+    def _pursued(
+        self, x: RationalMatrix, eps: Fraction, budget: Budget, winner: int | None, deductions: Floats | None
+    ) -> _Pursuits | None:
+        """All classes that margins do not settle; None if there is no dual to begin with, or a tie."""
+        case = self._case(x, eps, deductions)
+        if case is None or winner not in (None, case.winner):
+            return None
+        settled = [
+            Fraction(lead) > eps * self._margins[case.winner][other] + deducted
+            for lead, other, deducted in zip(case.leads.tolist(), case.others.tolist(), case.deducted, strict=True)
+        ]
+        return _Pursuits(self, x, DualProver(case, self._ladder), settled, budget)
+
+    def _case(self, x: RationalMatrix, eps: Fraction, deductions: Floats | None) -> DualCase | None:
+        """The point as duals see it; None if there are none."""
+        if not self._has_dual:
+            return None
         points = self._evaluators.of_points(self._ladder[-1])
         values = points.at(x)
         ends = [value.float_bounds() for value in values]
         search = LocalSearch(self._network, self._floats, ends, eps)
         chains = search.best_chains(_ROUNDS)
         leads = points.leads(values[-1], search.winner)[0]
-        if chains is None or not (leads > 0).all():
+        deducted = self._deducted(x, eps, search.winner, deductions)
+        if chains is None or not all(Fraction(a) > b for a, b in zip(leads.tolist(), deducted, strict=True)):
             return None
-        deducted = [Fraction(0)] * len(leads)
-        case = ChainCase(self._layout, self.on, x, eps, search.winner, chains, ends[:-1], leads, deducted)
-        settled = [
-            Fraction(lead) > eps * self._margins[case.winner][other]
-            for lead, other in zip(leads.tolist(), case.others.tolist(), strict=True)
-        ]
-        return _Pursuits(self, x, DualProver(case, self._ladder), settled, budget)
+        return ChainCase(self._layout, self.on, x, eps, search.winner, chains, ends[:-1], leads, deducted)
 
-    @_quietly
-    def _strongly(self, x: RationalMatrix, eps: Fraction, radius: float) -> CompleteVerdict:
-        broken = attack(self._floats, _floats(x)[None], radius, STRONG)
-        return self.judged(x, eps, broken.get(0))
+    def _deducted(self, x: RationalMatrix, eps: Fraction, winner: int, deductions: Floats | None) -> list[Fraction]:
+        """What a nominal lead of the winner over each other class must be more than.
 
-    @_quietly
-    def lowest(self, x: RationalMatrix, radius: float, winner: int, other: int, start: Floats) -> tuple[float, Floats]:
-        """The least lead over all others that an attack meets which begins at a change, and where."""
-        pair, inside = (np.array([winner]), np.array([other])), np.array([radius * (1 - 1e-9)])
-        lead, found = lowered(self._floats, _floats(x)[None], *pair, inside, start[None], _FROM_DUAL)
-        return float(lead[0]), found[0]
-
-    def lead_at(self, x: RationalMatrix, delta: Floats, winner: int, other: int) -> float:
-        """A float that the lead is no larger than at a change; inf if that is not known."""
-        try:
-            there = moved(x, _on_grid(delta))
-            points = self._evaluators.of_points(self._ladder[-1])
-            found = points.leads(points.at(there)[-1], winner)[1]
-        except InconclusiveError:
-            return np.inf
-        return float(found[other - (other > winner)])
+        Raises: FloatingPointError if that is not finite.
+        """
+        uncertain = self._distance.deduction(x, eps)
+        if deductions is None:
+            return [uncertain] * (self._network.outputs - 1)
+        if not np.isfinite(deductions).all():
+            raise FloatingPointError("errors of the program beyond the floats")
+        return [uncertain + Fraction(each) for each in np.delete(deductions, winner).tolist()]
 
     def on(self, backend: Backend[Any]) -> tuple[LocalChecker, DualChecker]:
-        """Who checks chains and duals."""
+        """Who checks chains and duals. The values of all networks that uncertain scales allow are in the ranges."""
         if backend not in self._checkers:
-            made = LocalChecker(self._network, backend), DualChecker(self._network, backend, self._norms)
+            made = LocalChecker(self._network, backend), DualChecker(self._nominal, backend, self._norms)
             self._checkers[backend] = made
         return self._checkers[backend]
 
@@ -233,7 +214,7 @@ class CompleteVerifier:
 class _Pursuits:
     """All classes of a point that margins do not settle, the one that seems nearest first.
 
-    falsified: the verdict, once there is a counterexample; open until then.
+    falsified: a counterexample, once there is one.
     """
 
     def __init__(
@@ -250,7 +231,7 @@ class _Pursuits:
         order = np.argsort(case.leads / np.maximum(slopes, 1e-300), kind="stable").tolist()
         self._left = [Pursuit(prover, place, budget) for place in order if not settled[place]]
         self._lowest: Floats | None = None
-        self.falsified = _OPEN
+        self.falsified: Falsified | None = None
 
     @property
     def change(self) -> Floats | None:
@@ -270,25 +251,28 @@ class _Pursuits:
         steps = max(1, self._of.budgets.steps // len(_LONG))
         while self._left:
             now = self._left[0]
-            proved = now.climbs(_LONG, steps) or (not self.falsified_from(now.change) and self._ends(now))
+            proved = now.climbs(_LONG, steps) or (not self.is_hopeless(now.change) and self._ends(now))
             if not (proved and now.concludes()):
                 return False
             self._left.pop(0)
         return True
 
     def _ends(self, now: Pursuit) -> bool:
-        return (now.narrows() and now.climbs(_AGAIN, _SHORT_STEPS)) or now.splits(self.falsified_from)
+        return (now.narrows() and now.climbs(_AGAIN, _SHORT_STEPS)) or now.splits(self.is_hopeless)
 
-    def falsified_from(self, change: Floats | None) -> bool:
-        """Whether an attack that begins there finds a counterexample."""
+    def is_hopeless(self, change: Floats | None) -> bool:
+        """Whether an attack that begins there finds a counterexample, or a lead that is no more than what is deducted.
+
+        Then there is no proof.
+        """
         if change is None:
             return False
-        winner, other = self._case.winner, self._left[0].other
-        lead, found = self._of.lowest(self._x, self._case.near_eps, winner, other, change)
-        if lead <= 0:
-            self.falsified = self._of.judged(self._x, self._case.eps, found)
+        falsifier, eps = self._of.falsifier, self._case.eps
+        lead, found = falsifier.lowest(self._x, eps, self._case.winner, self._left[0].other, change)
         self._lowest = found
-        return self.falsified.status is Status.FALSIFIED
+        if lead <= float(max(self._case.deducted)):
+            self.falsified = falsifier.judged(self._x, eps, found)
+        return self.falsified is not None or lead <= float(min(self._case.deducted))
 
     def certified(self) -> CompleteVerdict:
         proof = self._prover.proof
@@ -298,12 +282,20 @@ class _Pursuits:
 
     def open(self) -> CompleteVerdict:
         """With what is known of the lead that could not be settled."""
-        now, winner = self._left[0], self._case.winner
+        now, case = self._left[0], self._case
         with _strictly():
             lower = now.lower_bound()
-        upper = np.inf if self._lowest is None else self._of.lead_at(self._x, self._lowest, winner, now.other)
-        bracket = Bracket(winner, now.other, lower, upper, self._budget.ended)
+        upper = np.inf
+        if self._lowest is not None:
+            upper = self._of.falsifier.lead_at(self._x, case.eps, self._lowest, case.winner, now.other)
+        bracket = Bracket(case.winner, now.other, lower, upper, self._budget.ended)
         return CompleteVerdict(Status.UNKNOWN, fault=now.fault, bracket=bracket)
+
+
+def _falsified(found: Falsified | None) -> CompleteVerdict:
+    if found is None:
+        return _OPEN
+    return CompleteVerdict(Status.FALSIFIED, found.winner, ATTACK, found.proved_by, counterexample=found.counterexample)
 
 
 def _guarded(attempt: Callable[..., CompleteVerdict], *arguments: Any) -> CompleteVerdict:
@@ -316,18 +308,6 @@ def _guarded(attempt: Callable[..., CompleteVerdict], *arguments: Any) -> Comple
         if os.environ.get(RAISE_FAULTS):
             raise
         return CompleteVerdict(Status.UNKNOWN, fault=_said(error))
-
-
-def _on_grid(delta: Floats) -> Floats:
-    """Toward zero, so that the norm does not grow."""
-    found: Floats = np.trunc(delta * 2.0**GRID) / 2.0**GRID
-    return found
-
-
-def _floats(column: RationalMatrix) -> Floats:
-    """Near them."""
-    numerators, denominator = column.numerators[:, 0].tolist(), column.denominator
-    return np.array([float_near(x, denominator) for x in numerators])
 
 
 def _said(error: Exception) -> str:

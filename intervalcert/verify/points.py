@@ -25,11 +25,11 @@ from intervalcert.model.evaluation import (
 from intervalcert.numbers.float_formats import FloatFormat
 from intervalcert.numbers.pairs import floats_above
 from intervalcert.numbers.rounding import float_enclosure
-from intervalcert.proof.counterexample import Counterexample
 from intervalcert.proof.decision import LOCAL, MARGINS, Bracket, Status, Verdict
 from intervalcert.proof.trees import DualProof
 from intervalcert.verify.complete import CompleteVerifier
 from intervalcert.verify.deployed import Deviation
+from intervalcert.verify.falsify import AnyCounterexample, span_of
 from intervalcert.verify.filter import Bools
 from intervalcert.verify.jobs import Batch, Job
 from intervalcert.verify.local import LocalVerifier
@@ -50,7 +50,8 @@ class _Draft:
         self.exactly: Bools = np.zeros(count, dtype=bool)
         self.method, self.proved_by, self.fault = [MARGINS] * count, [""] * count, [""] * count
         self.falsified: Bools = np.zeros(count, dtype=bool)
-        self.counterexamples: dict[int, Counterexample] = {}
+        self.counterexamples: dict[int, AnyCounterexample] = {}
+        self.spans: dict[int, tuple[Fraction, Fraction]] = {}
         self.proofs: dict[int, DualProof] = {}
         self.brackets: dict[int, Bracket] = {}
 
@@ -67,6 +68,7 @@ class _Draft:
             np.array(self.proved_by),
             np.array(self.fault),
             counterexamples={first + index: found for index, found in self.counterexamples.items()},
+            spans={first + index: found for index, found in self.spans.items()},
             proofs={first + index: found for index, found in self.proofs.items()},
             brackets={first + index: found for index, found in self.brackets.items()},
         )
@@ -101,7 +103,7 @@ class PointVerifier:
         self._complete = None
         if job.budgets is not None:
             self._complete = CompleteVerifier(
-                job.network, job.norms, job.margins, job.ladder, self._evaluators, job.budgets
+                job.network, job.norms, job.margins, job.ladder, self._evaluators, job.budgets, job.form
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -135,7 +137,7 @@ class PointVerifier:
                 self._refine(draft, batch, index, deviation)
                 on_input()
         if self._complete is not None:
-            self._decide(self._complete, draft, batch)
+            self._decide(self._complete, draft, batch, deviation)
         return draft.verdicts(batch.first, self.job.semantics, self.job.network.eps_space)
 
     def _enclosed(self, batch: Batch) -> list[FloatBounds] | None:
@@ -225,12 +227,10 @@ class PointVerifier:
         """Tries at the input itself what is not certified; with the errors of the program, if there is one."""
         if self._local is None or self.job.local_rounds is None or draft.certified[index]:
             return
-        eps, margin_deductions = batch.eps[index], None
-        floor, ceiling = float_enclosure(eps, eps)
-        if self._deployment is not None and deviation is not None:
-            if not ceiling <= deviation.most[index]:
-                return
-            margin_deductions = self._deployment.errors_at(deviation, ceiling, draft.argmax)[:, index]
+        eps, floor = batch.eps[index], float_enclosure(batch.eps[index], batch.eps[index])[0]
+        margin_deductions = self._deductions(draft, eps, index, deviation)
+        if deviation is not None and margin_deductions is None:
+            return
         found = self._local.certify(batch.column(index), eps, self.job.local_rounds, margin_deductions)
         draft.fault[index] = found.fault
         if not found.certified or (deviation is not None and found.winner != draft.argmax[index]):
@@ -240,14 +240,27 @@ class PointVerifier:
         draft.radius[index] = max(draft.radius[index], floor)
         draft.method[index], draft.proved_by[index] = LOCAL, found.proved_by
 
-    def _decide(self, complete: CompleteVerifier, draft: _Draft, batch: Batch) -> None:
+    def _deductions(self, draft: _Draft, eps: Fraction, index: int, deviation: Deviation | None) -> Floats | None:
+        """Of a program: what is to be taken off the leads of the winner; None if nothing is known of its errors."""
+        ceiling = float_enclosure(eps, eps)[1]
+        if self._deployment is None or deviation is None or not ceiling <= deviation.most[index]:
+            return None
+        found: Floats = self._deployment.errors_at(deviation, ceiling, draft.argmax)[:, index]
+        return found
+
+    def _decide(self, complete: CompleteVerifier, draft: _Draft, batch: Batch, deviation: Deviation | None) -> None:
         """Certifies or falsifies what is open: first an attack on all of it at once, then one by one."""
         places = np.flatnonzero(~draft.certified).tolist()
         if not places:
             return
         columns, eps = [batch.column(k) for k in places], [batch.eps[k] for k in places]
-        for k, x, distance, attacked in zip(places, columns, eps, complete.falsified(columns, eps), strict=True):
-            found = complete.decide(x, distance) if attacked.status is Status.UNKNOWN else attacked
+        for k, x, distance, attacked in zip(places, columns, eps, complete.attacked(columns, eps), strict=True):
+            found = attacked
+            if attacked.status is Status.UNKNOWN and self._deployment is None:
+                found = complete.decide(x, distance)
+            elif attacked.status is Status.UNKNOWN:
+                known = self._deductions(draft, distance, k, deviation)
+                found = complete.decide(x, distance, int(draft.argmax[k]), known)
             draft.fault[k] = found.fault or draft.fault[k]
             if found.status is Status.UNKNOWN:
                 if found.bracket is not None:
@@ -262,6 +275,7 @@ class PointVerifier:
                     draft.proofs[k] = found.proof
             elif found.counterexample is not None:
                 draft.counterexamples[k] = found.counterexample
+                draft.spans[k] = span_of(found.counterexample, x)
 
 
 def _check_within(inputs: FloatBounds, form: FloatFormat, first: int) -> None:

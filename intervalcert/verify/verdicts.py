@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from intervalcert.proof.counterexample import Counterexample
 from intervalcert.proof.decision import LOCAL, MARGINS, Bracket, Status, Verdict
 from intervalcert.proof.trees import DualProof
+from intervalcert.verify.falsify import AnyCounterexample
 from intervalcert.verify.filter import Bools, Floats, Integers
 
 __all__ = ["EXACT", "Texts", "Verdicts", "is_one_for_all", "status_codes"]
@@ -29,7 +30,7 @@ _WORDS = np.array([status.value for status in _STATUSES])
 _COLUMNS = ("indices", "argmax", "codes", "radius", "method", "exactly", "decided_by", "fault")
 """Arrays with one entry per verdict."""
 
-_BY_INDEX = ("counterexamples", "proofs", "brackets")
+_BY_INDEX = ("counterexamples", "spans", "proofs", "brackets")
 """Of some of them."""
 
 
@@ -56,8 +57,9 @@ class Verdicts(Sequence[Verdict]):
     method, fault: one text for each, or a single one for all of them.
     decided_by: the number system that gave each answer; or a single one for all that are not decided `exactly`.
     input_range: of all the inputs, after scaling, rounded outward; None where logits were given.
-    counterexamples: by index, of those that are falsified. proofs: by index, of those that duals certify. brackets: by
-    index, what is known of those that nothing decides.
+    counterexamples: by index, of those that are falsified. spans: by index, between what the entries of the input are
+    that falsifies. proofs: by index, of those that duals certify. brackets: by index, what is known of those that
+    nothing decides.
     """
 
     indices: npt.NDArray[np.int64]
@@ -71,7 +73,8 @@ class Verdicts(Sequence[Verdict]):
     decided_by: Texts = field(default_factory=lambda: np.array("float64"))
     fault: Texts = field(default_factory=lambda: np.array(""))
     input_range: tuple[float, float] | None = None
-    counterexamples: Mapping[int, Counterexample] = field(default_factory=dict, repr=False)
+    counterexamples: Mapping[int, AnyCounterexample] = field(default_factory=dict, repr=False)
+    spans: Mapping[int, tuple[Fraction, Fraction]] = field(default_factory=dict, repr=False)
     proofs: Mapping[int, DualProof] = field(default_factory=dict, repr=False)
     brackets: Mapping[int, Bracket] = field(default_factory=dict, repr=False)
 
@@ -125,6 +128,33 @@ class Verdicts(Sequence[Verdict]):
         found: Bools = np.broadcast_to(self.method[0] == LOCAL, len(self)) if one else self.method == LOCAL
         found.setflags(write=False)
         return found
+
+    @property
+    def found_by(self) -> Texts:
+        """The method by which each was decided; empty where nothing is known."""
+        return np.where(self.codes == _CODES[Status.UNKNOWN], "", self.method)
+
+    @property
+    def lead_lower(self) -> Floats:
+        """Of those that are open, where that is known (else nan): the least lead is at least this (`Bracket`)."""
+        found: Floats = self._of_brackets("lower", np.nan)
+        return found
+
+    @property
+    def lead_upper(self) -> Floats:
+        """And at most this."""
+        found: Floats = self._of_brackets("upper", np.nan)
+        return found
+
+    @property
+    def ended(self) -> Texts:
+        """By which limit the search for each of them ended, if by one."""
+        found: Texts = self._of_brackets("ended", "")
+        return found
+
+    def _of_brackets(self, name: str, none: float | str) -> Any:
+        found = [self.brackets.get(index) for index in self.indices.tolist()]
+        return np.array([none if each is None else getattr(each, name) for each in found])
 
     @property
     def status(self) -> Texts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from decimal import ROUND_FLOOR, Context
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from fractions import Fraction
 from itertools import repeat
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from intervalcert.backends.protocol import Floats
 from intervalcert.errors import UsageError
 from intervalcert.io.files import atomic_writer
 from intervalcert.io.tables.parquet_rows import pyarrow_parquet
@@ -21,6 +22,7 @@ from intervalcert.proof.decision import Status
 from intervalcert.verify.verdicts import Verdicts
 
 __all__ = [
+    "COMPLETE_COLUMNS",
     "RADIUS_COLUMNS",
     "VERDICT_COLUMNS",
     "Write",
@@ -31,6 +33,12 @@ __all__ = [
 ]
 
 VERDICT_COLUMNS = ("index", "argmax", "verdict", "radius", "semantics", "eps_space")
+COMPLETE_COLUMNS = (
+    *("index", "argmax", "status", "radius", "method", "lead_lower", "lead_upper", "ended"),
+    *("semantics", "eps_space"),
+)
+"""Where every point was to be decided. Of those that are open, between what the least lead is (`Bracket`)."""
+
 RADIUS_COLUMNS = ("index", "argmax", "radius", "semantics", "eps_space")
 
 Write = Callable[[Verdicts], None]
@@ -76,12 +84,24 @@ def radius_text(radius: float) -> str:
     return "inf" if math.isinf(radius) else decimal_lower(Fraction(radius))
 
 
+def _lead_texts(leads: Floats, rounding: str) -> Iterator[str]:
+    """Decimals that are at most, or at least, the leads; nothing for those that are not known."""
+    context = Context(prec=17, rounding=rounding)
+    for lead in leads.tolist():
+        yield "" if math.isnan(lead) else f"{context.create_decimal_from_float(lead):g}"
+
+
 def _texts(verdicts: Verdicts, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
     found: dict[str, Iterator[str]] = {
         "index": map(str, verdicts.indices.tolist()),
         "argmax": map(str, verdicts.argmax.tolist()),
         "verdict": map(_WORDS.__getitem__, verdicts.codes.tolist()),
         "radius": map(radius_text, verdicts.radius.tolist()),
+        "status": iter(verdicts.status.tolist()),
+        "method": iter(verdicts.found_by.tolist()),
+        "lead_lower": _lead_texts(verdicts.lead_lower, ROUND_FLOOR) if "lead_lower" in columns else repeat(""),
+        "lead_upper": _lead_texts(verdicts.lead_upper, ROUND_CEILING) if "lead_upper" in columns else repeat(""),
+        "ended": iter(verdicts.ended.tolist()) if "ended" in columns else repeat(""),
         "semantics": repeat(verdicts.semantics, len(verdicts)),
         "eps_space": repeat(verdicts.eps_space, len(verdicts)),
     }
@@ -123,7 +143,19 @@ def _discard(_: int) -> None:
 
 # -- binary ----------------------------------------------------------------------------------------------------------
 
-_TYPES = {"index": "<i8", "argmax": "<i4", "certified": "?", "radius": "<f8", "semantics": "S8", "eps_space": "S10"}
+_TYPES = {
+    "index": "<i8",
+    "argmax": "<i4",
+    "certified": "?",
+    "status": "S9",
+    "radius": "<f8",
+    "method": "S7",
+    "lead_lower": "<f8",
+    "lead_upper": "<f8",
+    "ended": "S6",
+    "semantics": "S8",
+    "eps_space": "S10",
+}
 
 
 def _binary(columns: Sequence[str]) -> list[str]:
@@ -132,7 +164,11 @@ def _binary(columns: Sequence[str]) -> list[str]:
 
 def _column(verdicts: Verdicts, name: str) -> Any:
     """An array, or one value for all."""
-    return getattr(verdicts, "indices" if name == "index" else name)
+    return getattr(verdicts, _NAMES.get(name, name))
+
+
+_NAMES = {"index": "indices", "method": "found_by"}
+"""Of columns that verdicts call otherwise."""
 
 
 @contextlib.contextmanager
@@ -172,7 +208,12 @@ def _parquet(file: IO[bytes], columns: Sequence[str]) -> Iterator[Write]:
         "index": pa.int64(),
         "argmax": pa.int32(),
         "certified": pa.bool_(),
+        "status": pa.string(),
         "radius": pa.float64(),
+        "method": pa.string(),
+        "lead_lower": pa.float64(),
+        "lead_upper": pa.float64(),
+        "ended": pa.string(),
         "semantics": pa.string(),
         "eps_space": pa.string(),
     }

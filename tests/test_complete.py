@@ -482,12 +482,9 @@ def test_scipy_is_imported_where_a_dual_is_searched_for_alone():
 def test_what_does_not_go_together_is_refused():
     network, _ = drawn(1)
     x = np.array([[0.5, 0.25]])
-    some = ({"dual_steps": 5}, {"max_splits": 5}, {"time_per_input": 5}, {"time_per_input": 0}, {"max_splits": -1})
-    for options in (
-        *some[:3],
-        *({"complete": True, **each} for each in some[3:]),
-        {"complete": True, "dual_steps": -1},
-    ):
+    alone = ({"dual_steps": 5}, {"max_splits": 5}, {"time_per_input": 5})
+    wrong = ({"time_per_input": 0}, {"max_splits": -1}, {"dual_steps": -1}, {"time_per_input": "5"})
+    for options in (*alone, *({"complete": True, **each} for each in wrong)):
         with pytest.raises(UsageError):
             certify_inputs(network, x, "0.1", **options)
 
@@ -520,5 +517,4 @@ def test_the_command(tmp_path, capsys, monkeypatch):
         assert ran(capsys, *argv, *options)[0] == 2
     assert ran(capsys, *complete, "--counterexamples", "c.csv")[0] == 2
     for options in (["--max-splits", "x"], ["--time-per-input", "0"], ["--time-per-input", "nan"]):
-        with pytest.raises(SystemExit):
-            ran(capsys, *complete, *options)
+        assert ran(capsys, *complete, *options)[0] == 2

@@ -71,9 +71,15 @@ def test_the_nominal_network_is_the_one_with_all_factors_one():
 def test_without_a_part_of_it_some_network_is_further_off(monkeypatch):
     """A control: the factors of one kind forgotten."""
     monkeypatch.setattr(module, "_scaled", lambda value, by, size: value)
-    with pytest.raises(AssertionError):
-        for seed in range(60):
+
+    def is_noticed(seed):
+        try:
             test_no_choice_of_factors_is_further_off(seed)
+        except AssertionError:
+            return True
+        return False
+
+    assert any(map(is_noticed, range(60)))
 
 
 def test_points_of_such_networks_are_decided_for_all_factors():

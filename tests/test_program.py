@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 from random import Random
 
 import graphs
@@ -154,7 +155,7 @@ def test_points_of_a_program_are_decided_rightly(name):
     for seed in range(4):
         rng = np.random.default_rng(seed)
         sizes = (3, 6, 5, 3)
-        arrays = [form.nearest(rng.normal(size=(b, a))) for a, b in zip(sizes, sizes[1:], strict=False)]
+        arrays = [form.nearest(rng.normal(size=(b, a))) for a, b in pairwise(sizes)]
         network = as_deployed(Network.from_arrays(arrays, [form.nearest(rng.normal(size=b)) for b in sizes[1:]]), form)
         inputs, eps = rng.normal(size=(12, 3)), rng.choice([0.0625, 0.25, 0.5])
         found = certify_inputs(network, inputs, eps, complete=True, deployed=name)

@@ -211,6 +211,11 @@ class Pursuit:
         """Where the best form that was found, without any halfspace, has its least value."""
         return None if self._root is None or self._root.climb is None else self._root.climb.solution.delta
 
+    @property
+    def value(self) -> float:
+        """What the best dual without halfspaces has for its least value; -inf without one."""
+        return -np.inf if self._root is None or self._root.climb is None else self._root.climb.value
+
     def _is_good(self, value: float) -> bool:
         return value > self._enough
 

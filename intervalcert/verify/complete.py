@@ -52,6 +52,9 @@ _ROUNDS = 3
 _AGAIN = (1e-5, 1e-6)
 """Once ranges are narrower."""
 
+_WORTH_NARROWING = 0.03
+"""Of what a bound lacks: what another round of narrowing must have gained."""
+
 
 @dataclass(frozen=True)
 class CompleteVerdict:
@@ -258,7 +261,16 @@ class _Pursuits:
         return True
 
     def _ends(self, now: Pursuit) -> bool:
-        return (now.narrows() and now.climbs(_AGAIN, _SHORT_STEPS)) or now.splits(self.is_hopeless)
+        before = now.value
+        while now.narrows():
+            if now.climbs(_AGAIN, _SHORT_STEPS):
+                return True
+            if self.is_hopeless(now.change):
+                return False
+            if not now.value > before + _WORTH_NARROWING * abs(before):
+                break
+            before = now.value
+        return now.splits(self.is_hopeless)
 
     def is_hopeless(self, change: Floats | None) -> bool:
         """Whether an attack that begins there finds a counterexample, or a lead that is no more than what is deducted.

@@ -292,9 +292,11 @@ class _Place:
 
 
 def _site(rows: int, slope: float, hinges: Sequence[_Place]) -> Bends:
-    base = np.full(rows, slope)
+    base, shift = np.full(rows, slope), np.zeros(rows)
     for place in hinges:
         base = base + place.weight * place.slope
+        at, line = place.at[place.cut], place.slope[place.cut]
+        shift[place.cut] += place.weight * (line * at - np.maximum(at, 0.0))
 
     def joined(parts: list[Any], kind: type = np.float64) -> Any:
         return np.concatenate(parts) if parts else np.zeros(0, dtype=kind)
@@ -309,6 +311,7 @@ def _site(rows: int, slope: float, hinges: Sequence[_Place]) -> Bends:
         joined([place.cut for place in hinges], np.intp),
         joined([place.sign for place in hinges]),
         joined([place.at[place.cut] for place in hinges]),
+        shift,
     )
 
 

@@ -29,7 +29,8 @@ class Bends:
 
     base: the slope of each argument without these. neuron: which one a hinge is of; weight: c. at: z - k at the input;
     low, high: between what it stays. cut, sign, cut_at: of each halfspace s·(z - k) <= 0 the argument, s, and z - k at
-    the input.
+    the input. shift: what the lines that functions are in halfspaces give at the input beyond the functions: nothing,
+    unless the input itself is outside.
     """
 
     base: Floats
@@ -41,6 +42,7 @@ class Bends:
     cut: Indices
     sign: Floats
     cut_at: Floats
+    shift: Floats | float = 0.0
 
     @property
     def rows(self) -> int:
@@ -66,7 +68,7 @@ class Terms:
     """What multipliers make of a site.
 
     Of each hinge: α, M, p of the linear terms of ν. Of each argument: bend (Σ D), middle (the slope, with Σ c·M),
-    linear (terms of ζ), spread (Σ c²/α), mean (Σ -c·p/(2α), the ν of least cost). constant: the rest.
+    linear (terms of ζ), spread (Σ c²/α), mean (Σ -c·p/(2α), the ν of least cost, and the shift). constant: the rest.
     """
 
     alpha: Floats
@@ -106,7 +108,7 @@ class Terms:
             site.base + by_row(site.weight * part),
             linear,
             by_row(site.weight**2 / alpha),
-            by_row(-site.weight * p / (2 * alpha)),
+            by_row(-site.weight * p / (2 * alpha)) + site.shift,
             total,
         )
 

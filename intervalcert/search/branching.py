@@ -16,7 +16,7 @@ from intervalcert.proof.hinges import Place
 from intervalcert.search.dual_witness import DualSetting
 from intervalcert.search.hinges import Bends, Solution
 
-__all__ = ["ends_that_matter", "worth_splitting"]
+__all__ = ["ends_that_matter", "widest", "worth_splitting"]
 
 
 def worth_splitting(setting: DualSetting, multipliers: Floats, solution: Solution) -> Place | None:
@@ -33,6 +33,18 @@ def worth_splitting(setting: DualSetting, multipliers: Floats, solution: Solutio
         if best is None or found > best[:2]:
             best = *found, setting.place_of(index, column)
     return None if best is None else best[2]
+
+
+def widest(setting: DualSetting) -> Place | None:
+    """The hinge whose argument may be farthest on both sides of its kink; None if none bends."""
+    best: tuple[float, Place] | None = None
+    for index, site in enumerate(setting.form.sites):
+        if site.count:
+            room = np.minimum(-site.low, site.high)
+            column = int(np.argmax(room))
+            if best is None or room[column] > best[0]:
+                best = float(room[column]), setting.place_of(index, column)
+    return None if best is None else best[1]
 
 
 def ends_that_matter(setting: DualSetting, multipliers: Floats, solution: Solution) -> list[tuple[float, Place, int]]:

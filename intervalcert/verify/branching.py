@@ -24,8 +24,9 @@ from intervalcert.numbers.upward import float_up
 from intervalcert.proof.hinges import DualClaim, Goal, Place, Splits, resolved
 from intervalcert.proof.trees import Split, Tree
 from intervalcert.search.ascent import ascent
-from intervalcert.search.branching import ends_that_matter, worth_splitting
+from intervalcert.search.branching import ends_that_matter, widest, worth_splitting
 from intervalcert.search.dual_witness import DualSetting, Found, Multipliers
+from intervalcert.search.halfspaces import best_multipliers
 from intervalcert.search.hinges import Solution
 from intervalcert.verify.dual_cases import DualProver
 
@@ -59,8 +60,7 @@ WORTH = 1e-8
 """Of the lead: a dual that floats take for so much larger than what it must be is worth a proof."""
 
 _NODE, _NODE_STEPS = (1e-5, 1e-6, 1e-7, 1e-8), 10
-_LAST, _LAST_STEPS = (1e-6, 1e-8, 1e-10), 30
-"""What log det weighs in a node, as parts of the lead, and steps for each; where nothing is left to split."""
+"""What log det weighs in a node, as parts of the lead, and steps for each."""
 
 _NARROWED = 40
 """Ends of ranges that duals are tried for."""
@@ -166,12 +166,13 @@ def _climbed(
 @dataclass(eq=False)
 class _Node:
     """splits: its halfspaces. climb: the best that was found in them; None if floats fail there. bound: from below, as
-    floats have it: that of the parent, or better.
+    floats have it: that of the parent, or better. setting: of its halfspaces; None if floats end there.
     """
 
     splits: Splits
     climb: _Climb | None
     bound: float
+    setting: DualSetting | None
     place: Place | None = None
     halves: tuple[_Node, _Node] | None = None
     proved: Found | None = None
@@ -238,7 +239,7 @@ class Pursuit:
         except FLOATS_END as error:
             self.fault = f"{type(error).__name__}: {error}"
             return False
-        self._root = _Node({}, climb, climb.value)
+        self._root = _Node({}, climb, climb.value, setting)
         return self._is_proved(self._root)
 
     def _climb(self, setting: DualSetting, start: Floats, weights: Sequence[float], steps: int) -> _Climb:
@@ -298,35 +299,51 @@ class Pursuit:
         """Whether splits prove it. is_hopeless: of a change, whether it shows that nothing can: that is the end."""
         if self._root is None or self._root.climb is None:
             return False
-        order = count()
-        heap = [(self._root.bound, next(order), self._root)]
+        order, known = count(), self._root.climb.spread_out()
+        heap = [(self._root.bound, next(order), self._root, known)]
         while heap:
-            _, _, node = heapq.heappop(heap)
-            climb = node.climb
-            place = None if climb is None else worth_splitting(climb.setting, climb.multipliers, climb.solution)
-            if climb is None or place is None or self._budget.expired() or not self._budget.takes_split():
+            _, _, node, known = heapq.heappop(heap)
+            if node.climb is not None:
+                known = node.climb.spread_out()
+            place = self._place_to_split(node)
+            if place is None or self._budget.expired() or not self._budget.takes_split():
                 return False
             node.place = place
-            node.halves = self._half(node, climb, place, 1), self._half(node, climb, place, -1)
+            node.halves = self._half(node, known, place, 1), self._half(node, known, place, -1)
             for half in node.halves:
                 if self._is_proved(half):
                     continue
                 if half.climb is not None and is_hopeless(half.climb.solution.delta):
                     return False
-                heapq.heappush(heap, (half.bound, next(order), half))
+                heapq.heappush(heap, (half.bound, next(order), half, known))
         return True
 
-    def _half(self, node: _Node, climb: _Climb, place: Place, sign: int) -> _Node:
+    def _place_to_split(self, node: _Node) -> Place | None:
+        if node.climb is not None:
+            return worth_splitting(node.climb.setting, node.climb.multipliers, node.climb.solution)
+        return None if node.setting is None else widest(node.setting)
+
+    def _half(self, node: _Node, known: Multipliers, place: Place, sign: int) -> _Node:
+        """known: of the node, or of the last one above it that has some."""
         splits = {**node.splits, place: sign}
-        case = self._prover.case
+        case, setting = self._prover.case, None
         try:
             setting = case.setting(self._prover.ranges, len(case.ranges), splits)
-            start = setting.inherited(climb.spread_out(), self._lead)
-            some = any(site.count for site in setting.form.sites)
-            made = self._climb(setting, start, *((_NODE, _NODE_STEPS) if some else (_LAST, _LAST_STEPS)))
+            if any(site.count for site in setting.form.sites):
+                start = setting.inherited(known, self._lead)
+                made = self._climb(setting, start, _NODE, _NODE_STEPS)
+            else:
+                made = self._linear(setting)
         except FLOATS_END:
-            return _Node(splits, None, node.bound)
-        return _Node(splits, made, max(node.bound, made.value))
+            return _Node(splits, None, node.bound, setting)
+        return _Node(splits, made, max(node.bound, made.value), setting)
+
+    def _linear(self, setting: DualSetting) -> _Climb:
+        """Where nothing bends."""
+        direction = setting.form.direction(self._goal)
+        multipliers = best_multipliers(setting.form, direction, self._lead, setting.eps)
+        solution = setting.form.solved(multipliers, direction, self._lead, 0.0)
+        return _Climb(setting, self._goal, self._lead, multipliers, solution)
 
     # -- in the end --------------------------------------------------------------------------------------------------
 
@@ -334,7 +351,8 @@ class Pursuit:
         """A float that the lead, less what is deducted, is proved to be no smaller than; -inf if nothing is known."""
         if self._root is None:
             return -np.inf
-        for node in (self._root, _Node({}, self._root.climb, self._root.bound)):  # the tree, or without splits
+        alone = _Node({}, self._root.climb, self._root.bound, self._root.setting)
+        for node in (self._root, alone):  # the tree, or without splits
             with suppress(InconclusiveError):
                 above = self._bounded(node).above - self._above
                 return float_enclosure(above, above)[0]

@@ -1,0 +1,86 @@
+"""Where no hinge bends: the lead is linear in halfspaces within eps, and the best multipliers are found at once.
+
+Then Φ = c + gᵀδ + γ·(||δ||² - eps²) + Σ β·(h + Gδ), and for each γ the best β >= 0 are those of the point of a
+polyhedron that is nearest to -g/(2γ): "least distance programming", by non-negative least squares (Lawson and Hanson,
+Solving Least Squares Problems, 1974, chapter 23). Over γ the value is concave. Nothing here is trusted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from intervalcert.backends.protocol import Floats
+from intervalcert.search.hinges import Form
+
+__all__ = ["best_multipliers"]
+
+_LEAST, _SPAN = 1e-8, 40.0
+"""Of γ·eps², as a part of what is large: where the least lead is inside the ball γ should be zero, and floats end
+before that. The logarithm of γ is looked for so far above it.
+"""
+
+_FAR = 4.0
+"""Where the halfspaces have nothing in common, multipliers may grow: until the value is so many times what it need be.
+"""
+
+_NOTHING = 1e-10
+"""What is left of 1 where there is no such point, as far as floats tell."""
+
+
+def best_multipliers(form: Form, direction: Any, value: float, eps: float) -> Floats:
+    """γ and β. value: of the goal at the input, as for `Form.solved`. Requires: sites without hinges that bend.
+
+    Raises: LinAlgError, FloatingPointError where floats fail.
+    """
+    from scipy.optimize import minimize_scalar
+
+    count = form.size - 1
+    # With γ = 1/2 the least value is attained at δ = -(g + Gᵀβ): the form is known from 1 + count points.
+    some = np.hstack([np.full((1 + count, 1), 0.5), np.eye(1 + count, count, -1)])
+    solved = [form.solved(multipliers, direction, value, 0.0) for multipliers in some]
+    g = -solved[0].delta
+    constant = solved[0].value + eps**2 / 2 + float(g @ g) / 2
+    rows = np.array([solved[0].delta - each.delta for each in solved[1:]]).reshape(count, len(g))
+    at_zero = solved[0].gradient[1:] + rows @ g
+    basis = np.linalg.qr(np.vstack([g, rows]).T)[0]
+    g, rows = basis.T @ g, rows @ basis
+
+    size = abs(constant) + eps * float(np.linalg.norm(g))
+
+    def at(log_gamma: float) -> tuple[float, Floats]:
+        gamma = float(np.exp(log_gamma))
+        beta = _beta(gamma, g, rows, at_zero, size)
+        slope = g + rows.T @ beta
+        return constant + float(at_zero @ beta) - float(slope @ slope) / (4 * gamma) - gamma * eps**2, beta
+
+    least = float(np.log(_LEAST * max(size, 1e-300) / eps**2))
+    best = minimize_scalar(lambda x: -at(x)[0], bounds=(least, least + _SPAN), options={"xatol": 1e-9})
+    beta = at(best.x)[1]
+    gained = float(at_zero @ beta) - eps * float(np.linalg.norm(g + rows.T @ beta))
+    beta *= min(1.0, _FAR * size / max(gained, 1e-300))  # the value is concave: a part of β gives as much of it
+    return np.concatenate([[max(float(np.linalg.norm(g + rows.T @ beta)) / (2 * eps), np.exp(least))], beta])
+
+
+def _beta(gamma: float, g: Floats, rows: Floats, at_zero: Floats, size: float) -> Floats:
+    """The best β for this γ. size: of a value that is large."""
+    from scipy.optimize import nnls
+
+    count = len(rows)
+    if not count:
+        return np.zeros(0)
+    wanted = at_zero - rows @ g / (2 * gamma)
+    lengths = np.maximum(np.linalg.norm(rows, axis=1), 1e-300)  # each halfspace as a unit normal and a distance
+    unit = max(float(np.abs(wanted / lengths).max()), 1e-300)
+    system = np.vstack([-(rows / lengths[:, None]).T, wanted / lengths / unit])
+    try:
+        u, _ = nnls(system, np.append(np.zeros(rows.shape[1]), 1.0))
+    except RuntimeError as error:  # it went on for too long
+        raise np.linalg.LinAlgError(str(error)) from error
+    rest = 1.0 - float(system[-1] @ u)
+    if rest > _NOTHING:
+        found: Floats = 2 * gamma * unit / rest * u / lengths
+        return found
+    found = u / lengths  # nothing is in all of them: Gᵀβ is next to nothing, and hᵀβ is positive
+    return _FAR * size / max(float(wanted @ found), 1e-300) * found

@@ -22,7 +22,7 @@ def linear(seed, count, inputs=3):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_least_lead_is_reached(seed):
-    """Where there is a point in all halfspaces and the ball: strong duality. Where there is none: more than is asked."""
+    """Where some point is in all halfspaces and the ball: strong duality. Where none is: more than is asked."""
     form, weights, last, signs, at = linear(seed, 4)
     value, eps = 0.3, 0.7
     found = best_multipliers(form, form.direction(Goal(1, 0)), value, eps)
@@ -49,7 +49,7 @@ def test_both_kinds_are_among_them():
     """Some have points in all halfspaces, some have none, or the test above says less than it seems to."""
     kinds = set()
     for seed in range(20):
-        form, weights, last, signs, at = linear(seed, 4)
+        form, weights, last, _, _ = linear(seed, 4)
         value = form.solved(
             best_multipliers(form, form.direction(Goal(1, 0)), 0.3, 0.7), form.direction(Goal(1, 0)), 0.3, 0.0
         ).value

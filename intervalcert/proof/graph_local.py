@@ -29,19 +29,19 @@ import numpy as np
 
 from intervalcert.backends.protocol import Backend, Floats, Indices, Matrix
 from intervalcert.errors import UndecidedError
-from intervalcert.model.activations import Activation
+from intervalcert.model.activations import Activation, PiecewiseLinear
 from intervalcert.model.evaluation import FloatBounds
 from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.proof.data import Witness
 from intervalcert.proof.ellipsoids import Sector
 from intervalcert.proof.graph_chain import Contenders, Functions, GraphChain, WitnessGuide, images_below
-from intervalcert.proof.graphs import Passage
+from intervalcert.proof.graphs import Image, Passage
 from intervalcert.proof.images import row_squares_upper
 from intervalcert.proof.local import Leads, LocalClaim
 from intervalcert.proof.sectors import Bools, holds_sector, is_within_reach
 
-__all__ = ["Facts", "GraphLocalChecker", "GraphLocalWitness", "NearPoint", "champions"]
+__all__ = ["Facts", "GraphLocalChecker", "GraphLocalWitness", "NearPoint", "Site", "champions"]
 
 Facts = dict[tuple[int, int], Functions | Contenders]
 """What was proved of reaches, by the layer and by the place among its links."""
@@ -53,6 +53,19 @@ class GraphLocalWitness(Witness):
 
     winner: int
     chains: tuple[GraphChain, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """Functions of one variable each, on the way through a graph near a point. key: as in `Facts`.
+
+    ends: of their arguments at the point. reach: these change by no more than that within eps.
+    """
+
+    key: tuple[int, int]
+    function: PiecewiseLinear
+    ends: FloatBounds
+    reach: Floats
 
 
 def champions(places: Indices, windows: Indices, low: Floats) -> Indices:
@@ -76,6 +89,7 @@ class NearPoint(WitnessGuide):
         self._eps, self._known = eps, known
         self._at = (-1, 0)
         self.facts: Facts = {}
+        self.sites: list[Site] = []
 
     def enters(self, layer: int, rows: int, width: int) -> None:  # noqa: ARG002 - sizes do not matter
         self._at = layer, 0
@@ -101,11 +115,12 @@ class NearPoint(WitnessGuide):
         return bool((proved | is_within_reach(reach, row_squares_upper(rows), self._eps**2)).all())
 
     def sector(self, rows: Matrix[Any], function: Activation, least: Fraction, ends: FloatBounds) -> Sector:
-        link = self.functions(rows.shape[0])
+        link, at = self.functions(rows.shape[0]), self._at
         self._learns(link, rows)
         hinges = function.piecewise_linear
         if hinges is None or not holds_sector(hinges, *ends, link.reach, link.sector, least):
             raise UndecidedError("a sector is not proved to hold all slopes")
+        self.sites.append(Site(at, hinges, ends, link.reach))
         return link.sector
 
     def constant(self, rows: Matrix[Any], lipschitz: Fraction) -> Sector:  # noqa: ARG002 - that is for all inputs
@@ -159,14 +174,7 @@ class GraphLocalChecker:
         if not witness.chains or eps < 0:
             raise UndecidedError("a witness without a chain, or of no eps")
         left = leads.left(witness.winner, self._network.outputs)
-        if [low.shape for low, _ in inner] != [(layer.shape[0],) for layer in self._network.layers[:-1]]:
-            raise UndecidedError("values of other layers")
-        known: Facts = {}
-        for links in witness.chains:
-            guide = NearPoint(links, self._backend, eps, known)
-            images = self.passage.images(guide, inner)
-            guide.finish()
-            known = guide.facts
+        images, _ = self._proved(witness.chains, inner, eps)
         parts = [self._against(witness.winner, *part) for part in images_below(self._network, images, self._backend)]
         squares = row_squares_upper(reduce(add, parts)).tolist() if parts else [0.0] * len(left)
         proved = all(
@@ -176,6 +184,29 @@ class GraphLocalChecker:
         if not proved:
             raise UndecidedError("a lead is not proved to last")
         return LocalClaim(witness.winner, eps, self._backend.name)
+
+    def sites(self, chains: Sequence[GraphChain], inner: Sequence[FloatBounds], eps: Fraction) -> NearPoint:
+        """Who has gone the way of the last chain: its sites, with reaches, and what was learned of contenders.
+
+        Requires: `inner` as for `check`. Raises: InconclusiveError unless the chains are proved here.
+        """
+        if not chains or eps < 0:
+            raise UndecidedError("no chain, or no eps")
+        return self._proved(chains, inner, eps)[1]
+
+    def _proved(
+        self, chains: Sequence[GraphChain], inner: Sequence[FloatBounds], eps: Fraction
+    ) -> tuple[dict[int, Image], NearPoint]:
+        """The last images, and who went there last. Requires: a chain. Raises: InconclusiveError."""
+        if [low.shape for low, _ in inner] != [(layer.shape[0],) for layer in self._network.layers[:-1]]:
+            raise UndecidedError("values of other layers")
+        known: Facts = {}
+        for links in chains:
+            guide = NearPoint(links, self._backend, eps, known)
+            images = self.passage.images(guide, inner)
+            guide.finish()
+            known = guide.facts
+        return images, guide
 
     def _against(self, winner: int, matrix: RationalMatrix, image: Matrix[Any]) -> Matrix[Any]:
         """The image of the leads of the winner over the others: the row of the winner less each other one, exactly."""

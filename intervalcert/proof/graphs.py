@@ -89,6 +89,10 @@ class Guide(ABC):
     def bent(self, rows: Matrix[Any], spread: Floats, among: Matrix[Any]) -> tuple[Head, Floats]:
         """For rows that bend: what becomes of images, and w (`images`). among: all rows of the value they are of."""
 
+    def times_slopes(self, rows: Matrix[Any], sector: Sector, kept: Indices) -> Matrix[Any]:  # noqa: ARG002
+        """M·Z, for some of the functions of the last sector: those that are kept."""
+        return rows.diag_scaled(sector.middle, np.ones(rows.shape[1]))
+
     @abstractmethod
     def takes_another(self, count: int, width: int, *, given: bool) -> bool:
         """Whether another ball is taken now, so many rows being alive. given: they are what layers give, at last."""
@@ -218,21 +222,20 @@ class Passage:
         kept = np.flatnonzero((sector.middle != 0) | (sector.spread > 0))
         if not len(kept):
             return None
-        middle, spread = sector.middle[kept], sector.spread[kept]
-        made = self._through(rows.rows_at(kept), Sector(middle, spread), ball, guide)
+        made = self._through(rows.rows_at(kept), Sector(sector.middle[kept], sector.spread[kept]), kept, ball, guide)
         index = np.full(rows.shape[0], -1, dtype=np.intp)
         index[kept] = np.arange(len(kept))
         return Image(index, self._compressed(made, ball, guide, given=True))
 
     def _within(self, rows: Matrix[Any], lipschitz: Fraction, ball: _Ball, guide: Guide) -> Image:
         """Of a function of all of them."""
-        made = self._through(rows, guide.constant(rows, lipschitz), ball, guide)
+        made = self._through(rows, guide.constant(rows, lipschitz), np.arange(rows.shape[0]), ball, guide)
         return Image(np.arange(rows.shape[0]), self._compressed(made, ball, guide, given=True))
 
-    def _through(self, rows: Matrix[Any], sector: Sector, ball: _Ball, guide: Guide) -> Matrix[Any]:
-        """M·Z, and W for the rows that bend."""
+    def _through(self, rows: Matrix[Any], sector: Sector, kept: Indices, ball: _Ball, guide: Guide) -> Matrix[Any]:
+        """M·Z, and W for the rows that bend. kept: which of the functions they are of."""
         linear, more = self._opened([rows], rows, sector.spread, ball, guide)
-        made = linear[0].diag_scaled(sector.middle, np.ones(linear[0].shape[1]))
+        made = guide.times_slopes(linear[0], sector, kept)
         return made if more is None else beside([made, more])
 
     def _opened(

@@ -22,7 +22,7 @@ from intervalcert.proof.ellipsoids import LoewnerMajorant, Sector, Step
 from intervalcert.proof.hinges import ETA, NAMES, DualPoint, DualWitness, Goal, Place, Range, Splits
 from intervalcert.search.dual import ChainForm
 from intervalcert.search.ellipsoids import guess_inner, guess_majorant
-from intervalcert.search.hinges import MULTIPLIERS, Bends, Form
+from intervalcert.search.hinges import MULTIPLIERS, Bends, Form, Solution
 
 __all__ = ["ChainLayout", "DualSetting", "Found", "Layout", "Multipliers"]
 
@@ -52,8 +52,12 @@ class Layout(ABC):
         """Of the first sites. Raises: FloatingPointError for numbers beyond the floats."""
 
     @abstractmethod
-    def steps(self, witness: DualWitness) -> Any:
-        """What shows that the form of a witness is convex.
+    def free(self, at: Floats, middle: Floats, zeta: Floats, nu: Floats) -> Floats:
+        """The variables of hinges in the proof. at: their arguments at the input. zeta, nu: changes of z and ν."""
+
+    @abstractmethod
+    def steps(self, witness: DualWitness, form: Form, multipliers: Floats) -> Any:
+        """What shows that the form of a witness is convex. multipliers: the witness's own.
 
         Raises: LinAlgError, FloatingPointError where floats fail.
         """
@@ -223,8 +227,8 @@ class DualSetting:
         joined = np.concatenate(solved)
         solution = self.form.solved(joined, self.form.direction(goal), value, 0.0)
         witness = DualWitness(goal, gamma, tuple(numbers))
-        point = DualPoint(solution.delta, self._nus(joined, solution.nu))
-        return Found(witness, self._layout.steps(witness), point, solution.value)
+        point = DualPoint(solution.delta, self._free(joined, solution))
+        return Found(witness, self._layout.steps(witness, self.form, joined), point, solution.value)
 
     def _placed(self, index: int, of_those: Floats, betas: Floats) -> tuple[Floats, ...]:
         """For each hinge the rows `NAMES`, of all arguments."""
@@ -238,13 +242,13 @@ class DualSetting:
             found.append(made)
         return tuple(found)
 
-    def _nus(self, multipliers: Floats, changes: Sequence[Floats]) -> tuple[tuple[Floats, ...], ...]:
-        """ν of all hinges, from its change."""
+    def _free(self, multipliers: Floats, solution: Solution) -> tuple[tuple[Floats, ...], ...]:
+        """The variables of all hinges."""
         nus = []
         for index, (site, part) in enumerate(zip(self.form.sites, self.form.parts(multipliers), strict=True)):
             alpha, two, three = site.split(part)[0][:3]
             middle = (alpha - two + three) / (2 * alpha)
-            own = np.maximum(site.at, 0.0) - middle * site.at + changes[index]
+            own = self._layout.free(site.at, middle, solution.zeta[index][site.neuron], solution.nu[index])
             at, made = 0, []
             for place in self._hinges[index]:
                 nu = np.zeros(len(place.slope))
@@ -330,7 +334,12 @@ class ChainLayout(Layout):
             raise FloatingPointError("weights, or their squares, beyond the floats")
         return ChainForm(self._weights, sites, self._gram, eps)
 
-    def steps(self, witness: DualWitness) -> tuple[DualStep, ...]:
+    def free(self, at: Floats, middle: Floats, zeta: Floats, nu: Floats) -> Floats:  # noqa: ARG002
+        """ν."""
+        found: Floats = np.maximum(at, 0.0) - middle * at + nu
+        return found
+
+    def steps(self, witness: DualWitness, form: Form, multipliers: Floats) -> tuple[DualStep, ...]:  # noqa: ARG002
         """Raises: LinAlgError, FloatingPointError where floats fail."""
         found: list[DualStep] = []
         before: Floats | None = None

@@ -20,8 +20,8 @@ from intervalcert.model.activations import Activation
 from intervalcert.model.evaluation import FloatBounds
 from intervalcert.model.network import Network
 from intervalcert.proof.ellipsoids import Sector
-from intervalcert.proof.graph_chain import Contenders, Functions, images_below
-from intervalcert.proof.graph_local import GraphLocalWitness, champions
+from intervalcert.proof.graph_chain import Contenders, Functions, GraphChain, images_below
+from intervalcert.proof.graph_local import GraphLocalWitness, Site, champions
 from intervalcert.proof.graphs import Passage
 from intervalcert.search.float_network import FloatNetwork
 from intervalcert.search.graph_guide import Key, Multipliers, SearchGuide, plain_values
@@ -31,7 +31,7 @@ from intervalcert.search.plain import PlainBackend
 from intervalcert.search.room import USUAL, Room
 from intervalcert.search.sectors import sector_around
 
-__all__ = ["MOST_WORK", "GraphLocalSearch"]
+__all__ = ["MOST_WORK", "GraphChainsFound", "GraphLocalSearch"]
 
 MOST_WORK = 2e11
 """Products of two numbers in one passage: in floats some ten seconds."""
@@ -50,6 +50,7 @@ class _Near(SearchGuide):
     ) -> None:
         super().__init__(network, multipliers, MOST_WORK, "local refinement", room)
         self._eps, self._facts, self._unsure = eps, known, room.reach
+        self.sites: list[Site] = []
 
     def _reach(self, rows: Matrix[Any]) -> Floats:
         values = plain_values(rows)
@@ -63,6 +64,7 @@ class _Near(SearchGuide):
         if hinges is None:
             raise FloatingPointError("an activation that is not known near a point")
         found = sector_around(hinges, *ends, reach, least)
+        self.sites.append(Site((self._layer, self._place), hinges, ends, reach))
         self.add(Functions(found, None, reach))
         return found
 
@@ -96,6 +98,21 @@ class _Chain:
     guide: _Near
     ratio: float
     worst: Floats
+    squares: Floats
+    """Of the slopes of all leads."""
+
+
+@dataclass(frozen=True, eq=False)
+class GraphChainsFound:
+    """Chains, the sites of the last one, w⁻² of each of their functions (0 where it has none), and the squared slope of
+    the lead over each other class, in their order.
+    """
+
+    chains: tuple[GraphChain, ...]
+    sites: tuple[Site, ...]
+    contenders: Mapping[Key, Indices]
+    multipliers: tuple[Floats, ...]
+    squares: Floats
 
 
 class GraphLocalSearch:
@@ -143,11 +160,32 @@ class GraphLocalSearch:
         self.work, self.largest = sum(guide.work for guide in guides), max(guide.largest for guide in guides)
         return ratio, GraphLocalWitness(self.winner, tuple(guide.links for guide in guides))
 
-    def _search(self, rounds: int) -> tuple[float, list[_Chain]]:
-        """The last chain gives the slopes, the one before it shorter reaches."""
+    def best_chains(self, rounds: int, room: Room = USUAL) -> GraphChainsFound | None:
+        """The best chains that are found, also where they are not worth a proof; None if there are none.
+
+        The way to better bounds begins there. Raises: as `search`.
+        """
+        self._room = room
+        if len(self._network.layers) == 1 or not (self._leads > 0).all():
+            return None
+        chains = self._search(rounds, gives_up=False)[1]
+        last = chains[-1]
+        if not len(last.squares):
+            return None
+        known = last.guide.multipliers()
+        return GraphChainsFound(
+            tuple(chain.guide.links for chain in chains),
+            tuple(last.guide.sites),
+            {key: link.places for key, link in last.guide.keyed.items() if isinstance(link, Contenders)},
+            tuple(known[site.key] for site in last.guide.sites),
+            last.squares,
+        )
+
+    def _search(self, rounds: int, *, gives_up: bool = True) -> tuple[float, list[_Chain]]:
+        """The last chain gives the slopes, the one before it shorter reaches. gives_up: where there is no hope."""
         first = self._chain({}, None)
         best, chains, chain = first.ratio, [first], first
-        if best >= WORTH_PROVING or best < HOPELESS:
+        if best >= WORTH_PROVING or (best < HOPELESS and gives_up):
             return best, chains
         now = first.guide.multipliers()
         for _ in range(min(rounds, int(_MOST_IN_ALL / max(first.guide.work, 1.0)))):
@@ -174,12 +212,12 @@ class GraphLocalSearch:
             images = self._passage.images(guide, self._inner)
             parts = images_below(self._network, images, PlainBackend())  # type: ignore[arg-type]
             if not parts:
-                return _Chain(guide, np.inf, np.zeros(0))
+                return _Chain(guide, np.inf, np.zeros(0), np.zeros(0))
             slopes: Floats = reduce(add, (self._against(head.near_floats(), image) for head, image in parts))
             sizes = np.sqrt((slopes * slopes).sum(axis=1))
             quotients = self._leads / np.maximum(self._eps * sizes, 1e-300)
         worst = int(np.argmin(quotients))
-        return _Chain(guide, float(quotients[worst]), slopes[worst])
+        return _Chain(guide, float(quotients[worst]), slopes[worst], sizes**2)
 
     def _against(self, head: Any, image: Matrix[Any]) -> Floats:
         last = np.ldexp(head.values, head.exponent)

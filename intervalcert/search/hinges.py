@@ -17,7 +17,7 @@ import numpy as np
 from intervalcert.backends.protocol import Floats, Indices
 from intervalcert.proof.hinges import Goal
 
-__all__ = ["MULTIPLIERS", "Bends", "Form", "Known", "Solution", "Terms", "derivatives"]
+__all__ = ["MULTIPLIERS", "Bends", "Form", "Known", "Solution", "Terms", "derivatives", "slopes_of_terms"]
 
 MULTIPLIERS = 6
 """Of a hinge: α, λ2, …, λ6."""
@@ -133,12 +133,8 @@ def derivatives(site: Bends, zeta: Floats, change: Floats, known: Known, mu: flo
     """
     z, low, high = site.at + zeta[site.neuron], site.low, site.high
     var, covar, own = known.var, known.covar, known.own
-    y = np.maximum(site.at, 0.0) + change
-    w = y - z
-    zero, one = np.zeros(len(z)), np.ones(len(z))
-    values = np.array([y * w, y * (z - high), w * (low - z), -y, -w, (high - low) * y - high * z + high * low])
-    by_z = np.array([-y, y, 2 * z - low - y, zero, one, -high])
-    by_y = np.array([2 * y - z, z - high, low - z, -one, -one, high - low])
+    values, by_z, by_y = slopes_of_terms(z, np.maximum(site.at, 0.0) + change, low, high)
+    zero = np.zeros(len(z))
     traces = np.array([own - covar, covar, var - covar, zero, zero, zero])
     second = (by_z**2 * var + 2 * by_z * by_y * covar + by_y**2 * own) / 2
     forms = ((0.0, -0.5, 1.0), (0.0, 0.5, 0.0), (1.0, -0.5, 0.0))  # the quadratic parts: zz, half of zy, yy
@@ -149,6 +145,15 @@ def derivatives(site: Bends, zeta: Floats, change: Floats, known: Known, mu: flo
     of_cuts = site.sign * (site.cut_at + zeta[site.cut])
     first = np.concatenate([(values + mu * traces).ravel(), of_cuts])
     return first, np.concatenate([second.ravel(), known.cut / 2])
+
+
+def slopes_of_terms(z: Floats, y: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats, Floats]:
+    """Of what α, λ2, … λ6 multiply (`derivatives`): the values at z and y, and the slopes by z and by y."""
+    w, zero, one = y - z, np.zeros(len(z)), np.ones(len(z))
+    values = np.array([y * w, y * (z - high), w * (low - z), -y, -w, (high - low) * y - high * z + high * low])
+    by_z = np.array([-y, y, 2 * z - low - y, zero, one, -high])
+    by_y = np.array([2 * y - z, z - high, low - z, -one, -one, high - low])
+    return values, by_z, by_y
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,6 +26,7 @@ from intervalcert.proof.trees import Split, Tree
 from intervalcert.search.ascent import ascent
 from intervalcert.search.branching import ends_that_matter, widest, worth_splitting
 from intervalcert.search.dual_witness import DualSetting, Found, Multipliers
+from intervalcert.search.graph_guide import TooWideError
 from intervalcert.search.halfspaces import best_multipliers
 from intervalcert.search.hinges import Solution
 from intervalcert.verify.dual_cases import DualProver
@@ -53,7 +54,7 @@ MAX_DUAL_STEPS = MAX_SPLITS = 100_000
 TIME, SPLITS = "time", "splits"
 """What may end a search."""
 
-FLOATS_END = (np.linalg.LinAlgError, FloatingPointError, OverflowError, ZeroDivisionError)
+FLOATS_END = (np.linalg.LinAlgError, FloatingPointError, OverflowError, ZeroDivisionError, TooWideError)
 """What a search in floats may end with: no fault of the program."""
 
 WORTH = 1e-8

@@ -11,17 +11,21 @@ import numpy as np
 
 from intervalcert.backends.escalation import escalate
 from intervalcert.backends.protocol import Backend, Floats, Indices
-from intervalcert.errors import InconclusiveError
+from intervalcert.errors import InconclusiveError, UndecidedError
 from intervalcert.model.evaluation import FloatBounds
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.proof.dual import DualChecker
+from intervalcert.proof.graph_chain import Contenders
+from intervalcert.proof.graph_dual import GraphDualChecker, NearValues
+from intervalcert.proof.graph_local import GraphLocalChecker, Site
 from intervalcert.proof.hinges import DualClaim, DualWitness, Goal, Range, Splits
 from intervalcert.proof.local import LocalChecker
 from intervalcert.proof.trees import DualProof, Narrowed, Tree, narrower, proved_tree
 from intervalcert.search.dual_witness import DualSetting, Found, Layout
+from intervalcert.search.graph_local import GraphChainsFound
 from intervalcert.search.local import ChainsFound, near_float
 
-__all__ = ["ChainCase", "DualCase", "DualProver"]
+__all__ = ["ChainCase", "DualCase", "DualProver", "GraphCase"]
 
 
 class DualCase(ABC):
@@ -105,6 +109,54 @@ class ChainCase(DualCase):
     ) -> DualClaim:
         _, dual = self._checkers(backend)
         return dual.check(found.witness, found.steps, found.at, self._x, ranges, self.eps, above, splits)
+
+
+class GraphCase(DualCase):
+    """A point of a graph of layers."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        checkers: Callable[[Backend[Any]], tuple[GraphLocalChecker, GraphDualChecker]],
+        eps: Fraction,
+        winner: int,
+        found: GraphChainsFound,
+        inner: Sequence[FloatBounds],
+        logits: FloatBounds,
+        leads: Floats,
+        deducted: Sequence[Fraction],
+    ) -> None:
+        """inner, logits: enclosures of the layers' values at the point."""
+        super().__init__(eps)
+        self._checkers, self._inner, self._logits = checkers, inner, logits
+        self._proved: NearValues | None = None
+        self.layout, self.winner, self.leads, self.deducted = layout, winner, leads, deducted
+        self.others = np.delete(np.arange(len(leads) + 1), winner)
+        self.values = [site.ends[0] / 2 + site.ends[1] / 2 for site in found.sites]
+        self.ranges = [_around(site) for site in found.sites]
+        self.chains, self.multipliers, self.squares = found.chains, found.multipliers, found.squares
+
+    def proves_ranges(self, backend: Backend[Any]) -> list[Range]:
+        local, _ = self._checkers(backend)
+        proved = local.sites(self.chains, self._inner, self.eps)  # type: ignore[arg-type]
+        contenders = {key: link.places for key, link in proved.facts.items() if isinstance(link, Contenders)}
+        self._proved = NearValues(tuple(proved.sites), self._logits, contenders)
+        if len(proved.sites) != len(self.values):
+            raise UndecidedError("a chain of other functions than were looked at")
+        return [_around(site) for site in proved.sites]
+
+    def proves(
+        self, backend: Backend[Any], found: Found, ranges: Sequence[Range], above: Fraction, splits: Splits
+    ) -> DualClaim:
+        if self._proved is None:
+            raise UndecidedError("nothing is known near the point")
+        _, dual = self._checkers(backend)
+        return dual.check(found.witness, found.steps, found.at, self._proved, ranges, self.eps, above, splits)
+
+
+def _around(site: Site) -> Range:
+    # A float sum is at most half a step off: the next float is on the safe side.
+    return np.nextafter(site.ends[0] - site.reach, -np.inf), np.nextafter(site.ends[1] + site.reach, np.inf)
 
 
 class DualProver:

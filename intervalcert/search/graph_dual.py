@@ -1,0 +1,302 @@
+"""The quadratic dual of a graph of layers at one input, in plain floats: for `proof.graph_dual`. Nothing is trusted.
+
+The variables are the change of the input and what every hinge gives. So the second derivative is one matrix H, linear
+in the multipliers: one Cholesky factor gives the least value, where it is attained, and all derivatives. As in `dual`,
+the derivative by a multiplier is its constraint; log det, times μ, keeps the form convex. Of the input only those
+directions count that some argument or logit depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from intervalcert.backends.protocol import Floats
+from intervalcert.errors import UndecidedError
+from intervalcert.model.network import Network
+from intervalcert.proof.graph_dual import Convexity, NearValues, SiteRows, rows_of
+from intervalcert.proof.graphs import Passage
+from intervalcert.proof.hinges import DualWitness, Goal
+from intervalcert.search.dual_witness import Layout
+from intervalcert.search.graph_guide import TooWideError, plain_values
+from intervalcert.search.hinges import Bends, Form, Known, Solution, derivatives, slopes_of_terms
+from intervalcert.search.plain import PlainBackend
+
+__all__ = ["MOST_VARIABLES", "GraphForm", "GraphLayout"]
+
+MOST_VARIABLES = 4096
+"""Of a form: with so many a step takes some seconds, and its matrices some GB."""
+
+_MOST_OF_INPUTS = 0.8
+"""So many directions of the input are worth another basis."""
+
+_LEAST_PIVOT = 2.0**-8
+"""The least diagonal of the factor of H, scaled to a diagonal of ones, that is believed."""
+
+_ROOM = 2.0**-42
+"""e, as a part of the number of variables squared: more than float64 loses in the proof."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Direction:
+    """Of a goal: its row by all variables, and how much it changes by what is pinned.
+
+    basis: of the directions of the input that matter; None for all. rows, cuts: by these, and by the other variables.
+    """
+
+    row: Floats
+    moved: float
+    basis: Floats | None
+    rows: Sequence[Floats]
+    cuts: Sequence[Floats]
+
+    @property
+    def wide(self) -> int:
+        """Entries of δ."""
+        return len(self.row) - sum(len(site) for site in self.rows)
+
+
+@dataclass(frozen=True, eq=False)
+class _Lines:
+    """Of hinges, or of halfspaces, the rows by all variables, and how much they change by what is pinned; by sites."""
+
+    rows: Sequence[Floats]
+    moved: Sequence[Floats]
+
+
+class GraphForm(Form):
+    """Φ of the sites before a goal, in a graph near a point."""
+
+    def __init__(
+        self, passage: Passage, network: Network, near: NearValues, sites: Sequence[Bends], eps: float
+    ) -> None:
+        """Raises: TooWideError."""
+        super().__init__(sites)
+        self._passage, self._network, self._near, self._eps = passage, network, near, eps
+        count = network.inputs + sum(site.count for site in sites)
+        if count > MOST_VARIABLES:
+            raise TooWideError(f"too much may bend for a dual: {count} variables, and {MOST_VARIABLES} are attempted")
+        self._plan = [_asked(site) for site in sites]
+        self._goals: dict[Goal, _Direction] = {}
+        self._hinges: _Lines | None = None
+        self._cuts: _Lines | None = None
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def direction(self, goal: Goal) -> _Direction:
+        if goal not in self._goals:
+            others = [goal]
+            if goal.site == len(self._near.sites):  # all of this class at once: the way there takes longest
+                classes = range(len(self._near.logits[0]))
+                others = [Goal(goal.site, goal.plus, other) for other in classes if other != goal.plus]
+            self._goals |= self._towards(others)
+        return self._goals[goal]
+
+    def _towards(self, goals: Sequence[Goal]) -> dict[Goal, _Direction]:
+        """Raises: FloatingPointError if nothing leads there."""
+        plain: Any = PlainBackend()
+        try:
+            found = rows_of(self._passage, self._network, self._plan, goals, self._near, plain)
+        except UndecidedError as error:
+            raise FloatingPointError(str(error)) from error
+        shift, inputs = np.zeros(found.width), self._network.inputs
+        columns, weights = [np.arange(inputs)], [np.ones(inputs)]
+        for site, asked, start in zip(self.sites, self._plan, found.starts, strict=True):
+            if len(asked.free):
+                shift[start : start + len(asked.free)] = np.broadcast_to(site.shift, site.rows)[asked.free]
+            columns.append(start + np.searchsorted(asked.free, site.neuron))
+            weights.append(site.weight)
+        column, weight = np.concatenate(columns), np.concatenate(weights)
+
+        def by_variables(rows: Any) -> tuple[Floats, Floats]:
+            """And how much they change by what is pinned."""
+            values = np.zeros((0 if rows is None else rows.shape[0], found.width))
+            if rows is not None:
+                values[:, : rows.shape[1]] = plain_values(rows)
+            return values[:, column] * weight, values @ shift
+
+        if self._hinges is None:
+            made = [by_variables(rows) for rows in found.of_sites]
+            at = [np.searchsorted(asked.wanted, x.neuron) for asked, x in zip(self._plan, self.sites, strict=True)]
+            cut = [np.searchsorted(asked.wanted, x.cut) for asked, x in zip(self._plan, self.sites, strict=True)]
+            self._hinges, self._cuts = (
+                _Lines(
+                    [rows[some] for (rows, _), some in zip(made, places, strict=True)],
+                    [moved[some] for (_, moved), some in zip(made, places, strict=True)],
+                )
+                for places in (at, cut)
+            )
+        rows, moved = by_variables(found.goals)
+        if not len(rows):
+            rows, moved = np.zeros((len(goals), len(weight))), np.zeros(len(goals))
+        basis = self._basis(rows)
+
+        def reduced(lines: Floats) -> Floats:
+            return lines if basis is None else np.hstack([lines[:, :inputs] @ basis, lines[:, inputs:]])
+
+        hinges, cuts = ([reduced(lines) for lines in known.rows] for known in self._lines)
+        return {
+            goal: _Direction(row, float(by), basis, hinges, cuts)
+            for goal, row, by in zip(goals, reduced(rows), moved, strict=True)
+        }
+
+    @property
+    def _lines(self) -> tuple[_Lines, _Lines]:
+        """Of hinges, and of halfspaces."""
+        if self._hinges is None or self._cuts is None:
+            raise ValueError("a form without a goal")
+        return self._hinges, self._cuts
+
+    def _basis(self, goals: Floats) -> Floats | None:
+        """Of the directions of the input that matter; None if these are nearly all of them."""
+        inputs = self._network.inputs
+        every = [lines[:, :inputs] for known in self._lines for lines in known.rows]
+        some = np.vstack([*every, goals[:, :inputs]])
+        if len(some) > _MOST_OF_INPUTS * inputs:
+            return None
+        found: Floats = np.linalg.qr(some.T)[0]
+        return found
+
+    # -- the form ----------------------------------------------------------------------------------------------------
+
+    def solved(self, multipliers: Floats, direction: _Direction, value: float, weight: float) -> Solution:
+        gamma, (hinges, cuts) = float(multipliers[0]), self._lines
+        linear, start = direction.row.copy(), direction.wide
+        least = value + direction.moved - gamma * self._eps**2
+        for index, (site, part) in enumerate(zip(self.sites, self.parts(multipliers), strict=True)):
+            of_hinges, beta = site.split(part)
+            y = np.maximum(site.at, 0.0)
+            values, by_z, by_y = slopes_of_terms(site.at + hinges.moved[index], y, site.low, site.high)
+            least += float((of_hinges * values).sum())
+            least += float((beta * site.sign) @ (site.cut_at + cuts.moved[index]))
+            linear += direction.rows[index].T @ (of_hinges * by_z).sum(axis=0)
+            linear += direction.cuts[index].T @ (beta * site.sign)
+            linear[start : start + site.count] += (of_hinges * by_y).sum(axis=0)
+            start += site.count
+        factor, scales = _factor(self._hessian(multipliers, direction.rows, direction.wide))
+        inverse = _inverse(factor) * scales * scales[:, None]
+        v = -inverse @ linear / 2
+        log_det = 2 * float(np.log(factor.diagonal()).sum() - np.log(scales).sum())
+        return self._solution(least + float(linear @ v) / 2, log_det, multipliers, v, inverse, direction, weight)
+
+    def _hessian(self, multipliers: Floats, rows: Sequence[Floats], wide: int) -> Floats:
+        alphas, middles, threes = [np.zeros(0)], [np.zeros(0)], [np.zeros(0)]
+        for site, part in zip(self.sites, self.parts(multipliers), strict=True):
+            alpha, two, three = site.split(part)[0][:3]
+            alphas.append(alpha)
+            middles.append((alpha - two + three) / 2)  # α·M
+            threes.append(three)
+        alpha, middle, three = (np.concatenate(each) for each in (alphas, middles, threes))
+        every = np.concatenate([*rows, np.zeros((0, wide + len(alpha)))])
+        weighted = np.sqrt(three)[:, None] * every
+        found: Floats = weighted.T @ weighted
+        across = middle[:, None] * every
+        found[wide:] -= across
+        found[:, wide:] -= across.T
+        found.flat[:: len(found) + 1] += np.concatenate([np.full(wide, multipliers[0]), alpha])
+        return found
+
+    def _solution(
+        self,
+        value: float,
+        log_det: float,
+        multipliers: Floats,
+        v: Floats,
+        inverse: Floats,
+        direction: _Direction,
+        mu: float,
+    ) -> Solution:
+        hinges, cuts = self._lines
+        start = direction.wide
+        delta, head = v[:start], inverse[:start, :start]
+        gradients = [np.array([float(delta @ delta) - self._eps**2 + mu * float(np.trace(head))])]
+        curvatures = [np.array([2 * float(delta @ head @ delta) + mu * float((head * head).sum())])]
+        zetas, nus = [], []
+        for index, (site, part) in enumerate(zip(self.sites, self.parts(multipliers), strict=True)):
+            rows, of_cuts, own = direction.rows[index], direction.cuts[index], slice(start, start + site.count)
+            zeta, seen = np.zeros(site.rows), rows @ inverse
+            zeta[site.neuron] = hinges.moved[index] + rows @ v
+            zeta[site.cut] = cuts.moved[index] + of_cuts @ v
+            known = Known(
+                (seen * rows).sum(axis=1),
+                seen[:, own].diagonal(),
+                inverse[own, own].diagonal(),
+                ((of_cuts @ inverse) * of_cuts).sum(axis=1),
+            )
+            first, second = derivatives(site, zeta, v[own], known, mu)
+            gradients.append(first)
+            curvatures.append(second)
+            alpha, two, three = site.split(part)[0][:3]
+            zetas.append(zeta)
+            nus.append(v[own] - (alpha - two + three) / (2 * alpha) * zeta[site.neuron])
+            start += site.count
+        moved = delta if direction.basis is None else direction.basis @ delta
+        return Solution(
+            value, log_det, np.concatenate(gradients), np.concatenate(curvatures), moved, tuple(zetas), tuple(nus)
+        )
+
+    def convexity(self, multipliers: Floats) -> Convexity:
+        """L, R and e, in all directions of the input. Raises: LinAlgError."""
+        form = self._hessian(multipliers, self._lines[0].rows, self._network.inputs)
+        scales = np.ldexp(1.0, -np.rint(np.log2(form.diagonal()) / 2).astype(int))
+        room = _ROOM * len(form) ** 2
+        scaled = form * scales * scales[:, None]
+        scaled.flat[:: len(form) + 1] -= 2 * room
+        return Convexity(np.linalg.cholesky(scaled), scales, room)
+
+
+def _asked(site: Bends) -> SiteRows:
+    some = np.union1d(site.neuron, site.cut).astype(np.intp)
+    return SiteRows([Fraction(x) for x in site.base.tolist()], some, some)
+
+
+def _factor(form: Floats) -> tuple[Floats, Floats]:
+    """The Cholesky factor of R·H·R, and the diagonal of R. Raises: LinAlgError where floats do not tell."""
+    from scipy.linalg import cholesky
+
+    diagonal = form.diagonal()
+    if not (np.isfinite(form).all() and (diagonal > 0).all()):
+        raise np.linalg.LinAlgError("a form that is not convex")
+    scales = 1 / np.sqrt(diagonal)
+    factor: Floats = cholesky(form * scales * scales[:, None], lower=True, check_finite=False)
+    if float(factor.diagonal().min()) < _LEAST_PIVOT:
+        raise np.linalg.LinAlgError("a form that is nearly flat in some direction: floats do not tell")
+    return factor, scales
+
+
+def _inverse(factor: Floats) -> Floats:
+    """Of L·Lᵀ."""
+    from scipy.linalg.lapack import dpotri
+
+    lower, failed = dpotri(factor, lower=1)
+    if failed:
+        raise np.linalg.LinAlgError("a factor that cannot be inverted")
+    below = np.tril(lower, -1)
+    found: Floats = below + below.T + np.diag(lower.diagonal())
+    return found
+
+
+class GraphLayout(Layout):
+    """A network near a point, as duals see it."""
+
+    def __init__(self, passage: Passage, network: Network, near: NearValues) -> None:
+        """passage: of the network, on plain floats."""
+        self._passage, self._network, self._near = passage, network, near
+        self.functions = [site.function for site in near.sites]
+
+    def form(self, sites: Sequence[Bends], eps: float) -> GraphForm:
+        return GraphForm(self._passage, self._network, self._near, sites, eps)
+
+    def free(self, at: Floats, middle: Floats, zeta: Floats, nu: Floats) -> Floats:
+        """What each gives."""
+        found: Floats = np.maximum(at, 0.0) + middle * zeta + nu
+        return found
+
+    def steps(self, witness: DualWitness, form: Form, multipliers: Floats) -> Convexity:  # noqa: ARG002
+        if not isinstance(form, GraphForm):
+            raise TypeError("a form of another layout")
+        return form.convexity(multipliers)

@@ -170,7 +170,7 @@ class Case:
         self.found = [each._root.proved for each in climbed]
 
     def steps(self, witness):
-        return self.verifier._layout.steps(witness)
+        return self.verifier._duals._layout.steps(witness, None, np.zeros(0))
 
     def proves(self, name="exact", which=0, **other):
         found = self.found[which]
@@ -300,7 +300,7 @@ def on_the_line(gamma, delta, reach=2.0, eps=2, alpha=1.0, middle=0.5):
     witness = DualWitness(Goal(1, 0, 1), gamma, ((numbers,),))
     at = DualPoint(np.array([delta]), ((np.array([0.5]),),))
     try:
-        steps = LAYOUT.steps(witness)
+        steps = LAYOUT.steps(witness, None, np.zeros(0))
     except np.linalg.LinAlgError:
         steps = ()
     try:
@@ -377,7 +377,7 @@ def test_halfspaces(beta):
         delta = np.array([(middle - numbers[6, 0]) / (2 * gamma)])  # where the gradient is zero
         at = DualPoint(delta, ((np.zeros(1),),))
         x = RationalMatrix.filled((1, 1), Fraction(0))
-        steps = LAYOUT.steps(witness)
+        steps = LAYOUT.steps(witness, None, np.zeros(0))
         try:
             checker.check(witness, steps, at, x, ends, Fraction(2), splits=splits)
         except InconclusiveError:

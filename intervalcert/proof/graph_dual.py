@@ -506,9 +506,12 @@ class _CheckedForm:
                 alone.append(parts[at.site, at.hinge].rows_at(places))
         explicit = alone[0].stacked(alone[1:])
         gradient = explicit if gradient is None else gradient + explicit
+        return value - one.scalar_mul(self._correction(gradient, convexity))
+
+    def _correction(self, gradient: Matrix[Any], convexity: Convexity) -> Any:
+        """||R·g||²/(4e)."""
         scaled = gradient.diag_scaled(convexity.scales, np.ones(1))
-        cost = scaled.frobenius_squared() * backend.scalar(1 / (4 * Fraction(convexity.e)))
-        return value - one.scalar_mul(cost)
+        return scaled.frobenius_squared() * self._backend.scalar(1 / (4 * Fraction(convexity.e)))
 
     def _given(self, bent: _Bent, at: Matrix[Any]) -> Matrix[Any]:
         """By how much what a hinge gives, times its weight, is other than at the input, besides the lines."""

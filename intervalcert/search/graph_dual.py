@@ -8,7 +8,7 @@ directions count that some argument or logit depends on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -37,15 +37,16 @@ _MOST_OF_INPUTS = 0.8
 _LEAST_PIVOT = 2.0**-8
 """The least diagonal of the factor of H, scaled to a diagonal of ones, that is believed."""
 
-_ROOM = 2.0**-42
-"""e, as a part of the number of variables squared: more than float64 loses in the proof."""
+_ROOM, _FEW = 2.0**-42, 256
+"""e, as a part of the number of variables squared, or of so few: more than float64 loses in the proof."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Direction:
     """Of a goal: its row by all variables, and how much it changes by what is pinned.
 
-    basis: of the directions of the input that matter; None for all. rows, cuts: by these, and by the other variables.
+    basis: of the directions of the input that matter; None for all. rows, cuts: of each site, by these, and by the
+    variables of the sites before it.
     """
 
     row: Floats
@@ -57,7 +58,7 @@ class _Direction:
     @property
     def wide(self) -> int:
         """Entries of δ."""
-        return len(self.row) - sum(len(site) for site in self.rows)
+        return int(self.rows[0].shape[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +81,7 @@ class GraphForm(Form):
         count = network.inputs + sum(site.count for site in sites)
         if count > MOST_VARIABLES:
             raise TooWideError(f"too much may bend for a dual: {count} variables, and {MOST_VARIABLES} are attempted")
+        self.work = float(count) ** 3
         self._plan = [_asked(site) for site in sites]
         self._goals: dict[Goal, _Direction] = {}
         self._hinges: _Lines | None = None
@@ -138,11 +140,16 @@ class GraphForm(Form):
         def reduced(lines: Floats) -> Floats:
             return lines if basis is None else np.hstack([lines[:, :inputs] @ basis, lines[:, inputs:]])
 
-        hinges, cuts = ([reduced(lines) for lines in known.rows] for known in self._lines)
+        hinges, cuts = (self._before(known.rows, reduced) for known in self._lines)
         return {
             goal: _Direction(row, float(by), basis, hinges, cuts)
             for goal, row, by in zip(goals, reduced(rows), moved, strict=True)
         }
+
+    def _before(self, lines: Sequence[Floats], reduced: Callable[[Floats], Floats]) -> list[Floats]:
+        """Of each site the columns of what comes before it: there are no others."""
+        ends = np.cumsum([self._network.inputs, *(site.count for site in self.sites)]).tolist()
+        return [np.ascontiguousarray(reduced(rows[:, :end])) for rows, end in zip(lines, ends, strict=False)]
 
     @property
     def _lines(self) -> tuple[_Lines, _Lines]:
@@ -173,31 +180,30 @@ class GraphForm(Form):
             values, by_z, by_y = slopes_of_terms(site.at + hinges.moved[index], y, site.low, site.high)
             least += float((of_hinges * values).sum())
             least += float((beta * site.sign) @ (site.cut_at + cuts.moved[index]))
-            linear += direction.rows[index].T @ (of_hinges * by_z).sum(axis=0)
-            linear += direction.cuts[index].T @ (beta * site.sign)
+            linear[:start] += direction.rows[index].T @ (of_hinges * by_z).sum(axis=0)
+            linear[:start] += direction.cuts[index].T @ (beta * site.sign)
             linear[start : start + site.count] += (of_hinges * by_y).sum(axis=0)
             start += site.count
         factor, scales = _factor(self._hessian(multipliers, direction.rows, direction.wide))
-        inverse = _inverse(factor) * scales * scales[:, None]
-        v = -inverse @ linear / 2
+        root = _inverse(factor) * scales  # H⁻¹ = rootᵀ·root
+        v = -(root.T @ (root @ linear)) / 2
         log_det = 2 * float(np.log(factor.diagonal()).sum() - np.log(scales).sum())
-        return self._solution(least + float(linear @ v) / 2, log_det, multipliers, v, inverse, direction, weight)
+        return self._solution(least + float(linear @ v) / 2, log_det, multipliers, v, root, direction, weight)
 
     def _hessian(self, multipliers: Floats, rows: Sequence[Floats], wide: int) -> Floats:
-        alphas, middles, threes = [np.zeros(0)], [np.zeros(0)], [np.zeros(0)]
-        for site, part in zip(self.sites, self.parts(multipliers), strict=True):
+        count = wide + sum(site.count for site in self.sites)
+        found, start = np.zeros((count, count)), wide
+        found.flat[: wide * (count + 1) : count + 1] = multipliers[0]
+        for site, part, lines in zip(self.sites, self.parts(multipliers), rows, strict=True):
             alpha, two, three = site.split(part)[0][:3]
-            alphas.append(alpha)
-            middles.append((alpha - two + three) / 2)  # α·M
-            threes.append(three)
-        alpha, middle, three = (np.concatenate(each) for each in (alphas, middles, threes))
-        every = np.concatenate([*rows, np.zeros((0, wide + len(alpha)))])
-        weighted = np.sqrt(three)[:, None] * every
-        found: Floats = weighted.T @ weighted
-        across = middle[:, None] * every
-        found[wide:] -= across
-        found[:, wide:] -= across.T
-        found.flat[:: len(found) + 1] += np.concatenate([np.full(wide, multipliers[0]), alpha])
+            weighted = np.sqrt(three)[:, None] * lines
+            found[:start, :start] += weighted.T @ weighted
+            own = slice(start, start + site.count)
+            across = ((alpha - two + three) / 2)[:, None] * lines  # α·M
+            found[own, :start] -= across
+            found[:start, own] -= across.T
+            found[own, own] += np.diag(alpha)
+            start += site.count
         return found
 
     def _solution(
@@ -206,26 +212,27 @@ class GraphForm(Form):
         log_det: float,
         multipliers: Floats,
         v: Floats,
-        inverse: Floats,
+        root: Floats,
         direction: _Direction,
         mu: float,
     ) -> Solution:
+        """root: whose square H⁻¹ is, as rootᵀ·root."""
         hinges, cuts = self._lines
         start = direction.wide
-        delta, head = v[:start], inverse[:start, :start]
+        delta, head = v[:start], root[:, :start].T @ root[:, :start]
         gradients = [np.array([float(delta @ delta) - self._eps**2 + mu * float(np.trace(head))])]
         curvatures = [np.array([2 * float(delta @ head @ delta) + mu * float((head * head).sum())])]
         zetas, nus = [], []
         for index, (site, part) in enumerate(zip(self.sites, self.parts(multipliers), strict=True)):
             rows, of_cuts, own = direction.rows[index], direction.cuts[index], slice(start, start + site.count)
-            zeta, seen = np.zeros(site.rows), rows @ inverse
-            zeta[site.neuron] = hinges.moved[index] + rows @ v
-            zeta[site.cut] = cuts.moved[index] + of_cuts @ v
+            zeta, seen, alone = np.zeros(site.rows), root[:, :start] @ rows.T, root[:, own]
+            zeta[site.neuron] = hinges.moved[index] + rows @ v[:start]
+            zeta[site.cut] = cuts.moved[index] + of_cuts @ v[:start]
             known = Known(
-                (seen * rows).sum(axis=1),
-                seen[:, own].diagonal(),
-                inverse[own, own].diagonal(),
-                ((of_cuts @ inverse) * of_cuts).sum(axis=1),
+                (seen * seen).sum(axis=0),
+                (seen * alone).sum(axis=0),
+                (alone * alone).sum(axis=0),
+                ((root[:, :start] @ of_cuts.T) ** 2).sum(axis=0),
             )
             first, second = derivatives(site, zeta, v[own], known, mu)
             gradients.append(first)
@@ -241,9 +248,9 @@ class GraphForm(Form):
 
     def convexity(self, multipliers: Floats) -> Convexity:
         """L, R and e, in all directions of the input. Raises: LinAlgError."""
-        form = self._hessian(multipliers, self._lines[0].rows, self._network.inputs)
+        form = self._hessian(multipliers, self._before(self._lines[0].rows, lambda lines: lines), self._network.inputs)
         scales = np.ldexp(1.0, -np.rint(np.log2(form.diagonal()) / 2).astype(int))
-        room = _ROOM * len(form) ** 2
+        room = _ROOM * max(len(form), _FEW) ** 2
         scaled = form * scales * scales[:, None]
         scaled.flat[:: len(form) + 1] -= 2 * room
         return Convexity(np.linalg.cholesky(scaled), scales, room)
@@ -269,15 +276,14 @@ def _factor(form: Floats) -> tuple[Floats, Floats]:
 
 
 def _inverse(factor: Floats) -> Floats:
-    """Of L·Lᵀ."""
-    from scipy.linalg.lapack import dpotri
+    """Of a lower triangular one."""
+    from scipy.linalg.lapack import dtrtri
 
-    lower, failed = dpotri(factor, lower=1)
+    found, failed = dtrtri(factor, lower=1)
     if failed:
         raise np.linalg.LinAlgError("a factor that cannot be inverted")
-    below = np.tril(lower, -1)
-    found: Floats = below + below.T + np.diag(lower.diagonal())
-    return found
+    made: Floats = found
+    return made
 
 
 class GraphLayout(Layout):

@@ -175,7 +175,9 @@ class Solution:
 
 
 class Form(ABC):
-    """Φ of some sites, for goals behind them."""
+    """Φ of some sites, for goals behind them. work: products of two numbers for a step, if they are worth counting."""
+
+    work = 0.0
 
     def __init__(self, sites: Sequence[Bends]) -> None:
         self.sites = tuple(sites)

@@ -51,8 +51,13 @@ DEFAULT_SPLITS = 200
 
 MAX_DUAL_STEPS = MAX_SPLITS = 100_000
 
-TIME, SPLITS = "time", "splits"
+TIME, SPLITS, WORK = "time", "splits", "work"
 """What may end a search."""
+
+MOST_WORK = 5e12
+"""Products of two numbers in the forms of a point that are too large to be had for next to nothing (`Form.work`): some
+minutes.
+"""
 
 FLOATS_END = (np.linalg.LinAlgError, FloatingPointError, OverflowError, ZeroDivisionError, TooWideError)
 """What a search in floats may end with: no fault of the program."""
@@ -91,16 +96,25 @@ class Budgets:
 
 @dataclass
 class Budget:
-    """What is left for a point: splits, and until when. ended: which of them ended a search."""
+    """What is left for a point: splits, until when, and work. ended: which of them ended a search."""
 
     splits: int
     deadline: float = np.inf
+    work: float = MOST_WORK
     ended: str = ""
 
     def expired(self) -> bool:
+        if self.work < 0:
+            self.ended = WORK
         if self.deadline < np.inf and monotonic() > self.deadline:
             self.ended = TIME
-        return self.ended == TIME
+        return self.ended in (TIME, WORK)
+
+    def spend(self, work: float) -> None:
+        """Raises: FloatingPointError if there is none left."""
+        self.work -= work
+        if self.work < 0 and self.expired():
+            raise FloatingPointError("a search that takes too much work")
 
     def takes_split(self) -> bool:
         """Whether one was left."""
@@ -141,6 +155,7 @@ def _climbed(
     weights: Sequence[float],
     steps: int,
     stop: Callable[[float], bool],
+    budget: Budget,
 ) -> _Climb:
     """From some multipliers up, or calmer ones. at_input: the goal there. scale: of what is worth a step.
 
@@ -149,6 +164,7 @@ def _climbed(
     direction = setting.form.direction(goal)
 
     def solve(multipliers: Floats, weight: float) -> Solution:
+        budget.spend(setting.form.work)
         return setting.form.solved(multipliers, direction, at_input, weight)
 
     start = setting.feasible(start, direction, at_input)
@@ -244,7 +260,7 @@ class Pursuit:
         return self._is_proved(self._root)
 
     def _climb(self, setting: DualSetting, start: Floats, weights: Sequence[float], steps: int) -> _Climb:
-        return _climbed(setting, start, self._goal, self._lead, self._lead, weights, steps, self._stops)
+        return _climbed(setting, start, self._goal, self._lead, self._lead, weights, steps, self._stops, self._budget)
 
     def _is_proved(self, node: _Node) -> bool:
         if node.climb is None or not self._is_good(node.climb.value):
@@ -289,7 +305,7 @@ class Pursuit:
         def stops(value: float) -> bool:
             return value > enough or self._budget.expired()
 
-        climb = _climbed(setting, start, goal, at_input, reach, _NARROW, _NARROW_STEPS, stops)
+        climb = _climbed(setting, start, goal, at_input, reach, _NARROW, _NARROW_STEPS, stops, self._budget)
         found = climb.found()
         claimed = found.value - _SLACK * reach
         return claimed > end + _WORTH_NARROWING * reach and self._prover.narrows(found, claimed)

@@ -14,21 +14,30 @@ import signal
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
 from multiprocessing import connection, get_context, parent_process, resource_tracker
 from multiprocessing.context import SpawnProcess
 from time import monotonic
+from typing import Any, Generic, Protocol, TypeVar
 
 from intervalcert.errors import InputError, IntervalcertError
 from intervalcert.io.cleanup import cleared_away
 from intervalcert.verify.jobs import Batch
-from intervalcert.verify.points import PointVerifier
-from intervalcert.verify.verdicts import Verdicts
 
 __all__ = ["OnRows", "verify_batches"]
 
 _Pipe = connection.Connection
+_Found = TypeVar("_Found", bound=Sized)
+_Found_co = TypeVar("_Found_co", bound=Sized, covariant=True)
+
+
+class _Verifier(Protocol[_Found_co]):
+    """What finds something of each input of a batch, and can be sent to another process."""
+
+    def verdicts(self, batch: Batch, on_input: Callable[[], None]) -> _Found_co: ...
+
+
 OnRows = Callable[[int, int], None]
 """Is told of so many inputs that were verified, and their part of the work."""
 
@@ -80,7 +89,7 @@ def _serve(pipe: _Pipe) -> None:
             try:
                 if verifier is None:  # what it finds wrong with this process is an answer, too
                     verifier = _arrived(sent)
-                answer: Verdicts | Exception = verifier.verdicts(batch, _Throttle(pipe.send))
+                answer: Sized | Exception = verifier.verdicts(batch, _Throttle(pipe.send))
             except Exception as error:
                 if not isinstance(error, IntervalcertError):  # a fault of ours: say where
                     error.add_note(traceback.format_exc())
@@ -88,8 +97,8 @@ def _serve(pipe: _Pipe) -> None:
             pipe.send(answer)
 
 
-def _arrived(sent: bytes) -> PointVerifier:
-    verifier: PointVerifier = pickle.loads(sent)  # noqa: S301 - by the parent of this process
+def _arrived(sent: bytes) -> _Verifier[Any]:
+    verifier: _Verifier[Any] = pickle.loads(sent)  # noqa: S301 - by the parent of this process
     return verifier
 
 
@@ -105,34 +114,34 @@ def _end_with_parent() -> None:
 
 
 @dataclass(eq=False)
-class _Item:
+class _Item(Generic[_Found]):
     """A batch, how many of its inputs were verified, as far as is known, and what a worker answered, once it has."""
 
     batch: Batch
     on_rows: OnRows
     done: int = 0
-    answer: Verdicts | Exception | None = None
+    answer: _Found | Exception | None = None
 
     def progress(self, more: int) -> None:
         self.on_rows(more, self.batch.work_of(self.done, more))
         self.done += more
 
-    def end(self, answer: Verdicts | Exception) -> None:
-        if isinstance(answer, Verdicts):
+    def end(self, answer: _Found | Exception) -> None:
+        if not isinstance(answer, Exception):
             self.progress(len(answer) - self.done)
         self.answer = answer
 
 
-class _Workers:
+class _Workers(Generic[_Found]):
     """Processes, each with one item at a time. All of this runs in the thread of the caller."""
 
     def __init__(self) -> None:
         self._processes: list[SpawnProcess] = []
         self._idle: list[_Pipe] = []
-        self._busy: dict[_Pipe, _Item] = {}
-        self._waiting: deque[_Item] = deque()
+        self._busy: dict[_Pipe, _Item[_Found]] = {}
+        self._waiting: deque[_Item[_Found]] = deque()
 
-    def start(self, verifier: PointVerifier, count: int) -> None:
+    def start(self, verifier: _Verifier[_Found], count: int) -> None:
         """Raises: InputError if there cannot be so many processes."""
         shared = pickle.dumps(verifier)
         context = get_context("spawn")  # a fork of a process with threads (a progress bar is one) may hang
@@ -155,12 +164,12 @@ class _Workers:
             with _at_work("starting (a script that uses jobs must be guarded by if __name__ == '__main__')"):
                 pipe.send_bytes(shared)
 
-    def submit(self, item: _Item) -> _Item:
+    def submit(self, item: _Item[_Found]) -> _Item[_Found]:
         self._waiting.append(item)
         self._turn(0)
         return item
 
-    def verdicts(self, item: _Item) -> Verdicts:
+    def verdicts(self, item: _Item[_Found]) -> _Found:
         """Waits for them. Raises: what the worker raised; InputError if it is no more."""
         while item.answer is None:
             self._turn(None)
@@ -208,19 +217,20 @@ def _at_work(where: str) -> Iterator[None]:
 
 
 def verify_batches(
-    verifier: PointVerifier, batches: Iterator[Batch], jobs: int = 1, on_rows: OnRows = lambda *_: None
-) -> Iterator[tuple[Batch, Verdicts]]:
-    """Each batch with its verdicts, in order, in so many processes. Only a few batches are held at a time."""
+    verifier: _Verifier[_Found], batches: Iterator[Batch], jobs: int = 1, on_rows: OnRows = lambda *_: None
+) -> Iterator[tuple[Batch, _Found]]:
+    """Each batch with what is found of its inputs, in order, in so many processes. Only a few batches are held."""
     if jobs <= 1:
-        for item in (_Item(batch, on_rows) for batch in batches):
-            verdicts = verifier.verdicts(item.batch, _Throttle(item.progress))
-            item.end(verdicts)
-            yield item.batch, verdicts
+        for batch in batches:
+            item: _Item[_Found] = _Item(batch, on_rows)
+            found = verifier.verdicts(batch, _Throttle(item.progress))
+            item.end(found)
+            yield batch, found
         return
-    workers = _Workers()
+    workers: _Workers[_Found] = _Workers()
     with cleared_away(workers.kill):
         workers.start(verifier, jobs)
-        held: deque[_Item] = deque()
+        held: deque[_Item[_Found]] = deque()
         for batch in batches:
             held.append(workers.submit(_Item(batch, on_rows)))
             if len(held) > 3 * jobs:

@@ -35,7 +35,7 @@ from intervalcert.numbers.float_formats import FloatFormat
 from intervalcert.numbers.matrices import RationalMatrix, exact_integers
 from intervalcert.proof.data import Witness
 
-__all__ = ["SEQUENTIAL", "FloatCounterexample", "Program", "check_float_counterexample"]
+__all__ = ["SEQUENTIAL", "FloatCounterexample", "Program", "check_float_counterexample", "distance_squared"]
 
 SEQUENTIAL = "sequential"
 """The name of the order."""
@@ -181,14 +181,15 @@ def check_float_counterexample(found: FloatCounterexample, x: RationalMatrix, ep
     outputs = len(logits)
     if not (0 <= found.winner < outputs and 0 <= found.other < outputs and found.winner != found.other):
         raise UndecidedError("a change from no class, or to none")
-    if not all(_distance_squared(u, x) <= eps**2 for u in both):
+    if not all(distance_squared(u, x) <= eps**2 for u in both):
         raise UndecidedError("a change beyond eps")
     here, there = logits.T
     if int(np.argmax(here)) != found.winner or not there[found.other] >= there[found.winner]:
         raise UndecidedError("no change of the winner")
 
 
-def _distance_squared(u: Floats, x: RationalMatrix) -> Fraction:
+def distance_squared(u: Floats, x: RationalMatrix) -> Fraction:
+    """Of floats from a column, exactly."""
     numbers, unit = exact_integers(u)
     apart = numbers * x.denominator - x.numerators[:, 0] * unit
     return Fraction(int((apart * apart).sum()), (unit * x.denominator) ** 2)

@@ -15,20 +15,32 @@ from intervalcert.errors import InconclusiveError
 from intervalcert.model.evaluation import Evaluators
 from intervalcert.model.network import Network
 from intervalcert.numbers.float_formats import FloatFormat
-from intervalcert.numbers.matrices import RationalMatrix
-from intervalcert.numbers.rounding import float_near
+from intervalcert.numbers.matrices import RationalMatrix, exact_integers
+from intervalcert.numbers.rounding import float_at_least, float_near, sqrt_upper
 from intervalcert.proof.counterexample import GRID, Counterexample, check_counterexample, moved
-from intervalcert.proof.program import FloatCounterexample, Program, check_float_counterexample
+from intervalcert.proof.program import FloatCounterexample, Program, check_float_counterexample, distance_squared
 from intervalcert.search.attack import QUICK, STRONG, Campaign, attack, lowered
 from intervalcert.search.float_network import FloatNetwork
 from intervalcert.search.local import near_float
+from intervalcert.search.nearest import brought_nearer
 
-__all__ = ["AnyCounterexample", "Falsified", "Falsifier", "ProgramFalsifier", "RealFalsifier", "span_of"]
+__all__ = [
+    "AnyCounterexample",
+    "Falsified",
+    "Falsifier",
+    "ProgramFalsifier",
+    "RealFalsifier",
+    "distance_upper",
+    "span_of",
+]
 
 AnyCounterexample = Counterexample | FloatCounterexample
 
 _FROM_DUAL = Campaign(steps=10, fixed=20)
 """Of an attack that begins where a dual has its least value."""
+
+_BEYOND = (0.0, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
+"""Parts by which to go beyond where floats see a tie, so that the change, rounded, does falsify."""
 
 _NEAR_TIE = 2.0**-40
 """Of the largest logit: floats do not tell which of two that are so near to each other is larger."""
@@ -55,6 +67,20 @@ def span_of(found: AnyCounterexample, x: RationalMatrix) -> tuple[Fraction, Frac
     )
     entries = at.numerators.ravel().tolist()
     return Fraction(min(entries), at.denominator), Fraction(max(entries), at.denominator)
+
+
+def distance_upper(found: AnyCounterexample, x: RationalMatrix) -> float:
+    """The least float, or nearly, that is at least the distance of what falsifies from the input: it falsifies there.
+
+    Of a program both inputs must be within eps.
+    """
+    if isinstance(found, Counterexample):
+        numbers, unit = exact_integers(found.delta)
+        square = Fraction(int((numbers * numbers).sum()), unit**2)
+    else:
+        square = max(distance_squared(u, x) for u in (found.near, found.changed))
+    distance = sqrt_upper(square, 53)
+    return float_at_least(distance.numerator, distance.denominator)
 
 
 class Falsifier(ABC):
@@ -101,6 +127,23 @@ class Falsifier(ABC):
         begin, campaign = np.nan_to_num(start)[None], self._campaigns[2]
         lead, found = lowered(self._floats, floats_near(x)[None], *pair, inside, begin, campaign)
         return float(lead[0]), found[0]
+
+    @_quietly
+    def nearer(self, x: RationalMatrix, found: AnyCounterexample) -> Falsified | None:
+        """A counterexample that is nearer than one that is known, and has the same winner at the input."""
+        known, at = distance_upper(found, x), floats_near(x)
+        delta = found.delta if isinstance(found, Counterexample) else found.changed - at
+        if not (np.isfinite(delta).all() and delta.any() and 0 < known < np.inf):
+            return None
+        short = brought_nearer(self._floats, at, delta, found.winner)
+        for beyond in _BEYOND:
+            length = float(np.linalg.norm(short)) * (1 + beyond)
+            if not length < known:
+                break
+            better = self.judged(x, Fraction(known), short * (1 + beyond))
+            if better is not None:
+                return better
+        return None
 
 
 class RealFalsifier(Falsifier):

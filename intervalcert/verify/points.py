@@ -6,6 +6,7 @@ Inputs are taken in batches; a batch is verified in one go, in this process or i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from intervalcert.backends.protocol import Floats, Indices
-from intervalcert.errors import InconclusiveError, InputError
+from intervalcert.errors import InconclusiveError, InputError, shortened
 from intervalcert.model.evaluation import (
     EnclosedLogits,
     Evaluator,
@@ -23,16 +24,18 @@ from intervalcert.model.evaluation import (
     check_evaluable,
 )
 from intervalcert.numbers.float_formats import FloatFormat
+from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.pairs import floats_above
 from intervalcert.numbers.rounding import float_enclosure
-from intervalcert.proof.decision import LOCAL, MARGINS, Bracket, Status, Verdict
+from intervalcert.proof.decision import ATTACK, LOCAL, MARGINS, Bracket, Status, Verdict
 from intervalcert.proof.trees import DualProof
-from intervalcert.verify.complete import CompleteVerifier
+from intervalcert.verify.branching import FLOATS_END
+from intervalcert.verify.complete import CompleteVerdict, CompleteVerifier
 from intervalcert.verify.deployed import Deviation
-from intervalcert.verify.falsify import AnyCounterexample, span_of
+from intervalcert.verify.falsify import AnyCounterexample, Falsified, span_of
 from intervalcert.verify.filter import Bools
 from intervalcert.verify.jobs import Batch, Job
-from intervalcert.verify.local import LocalVerifier
+from intervalcert.verify.local import RAISE_FAULTS, LocalVerifier
 from intervalcert.verify.number_table import Epsilons, NumberTable
 from intervalcert.verify.vectorised import VectorisedCertifier
 from intervalcert.verify.verdicts import Verdicts, status_codes
@@ -139,6 +142,28 @@ class PointVerifier:
         if self._complete is not None:
             self._decide(self._complete, draft, batch, deviation)
         return draft.verdicts(batch.first, self.job.semantics, self.job.network.eps_space)
+
+    def attacked(self, batch: Batch, *, strongly: bool = False) -> list[CompleteVerdict]:
+        """What an attack alone falsifies: a quick one on all inputs at once, or a strong one on each.
+
+        Requires: a job that has budgets.
+        """
+        if self._complete is None:
+            raise ValueError("attacks are for those who want every point decided")
+        columns = [batch.column(k) for k in range(len(batch))]
+        if not strongly:
+            return self._complete.attacked(columns, batch.eps)
+        strong = self._complete.falsifier.strongly
+        return [_guarded(strong, x, eps) for x, eps in zip(columns, batch.eps, strict=True)]
+
+    def nearer(self, x: RationalMatrix, found: AnyCounterexample) -> CompleteVerdict:
+        """A counterexample to that input, a column, that is nearer than the one that is known; or nothing.
+
+        Requires: a job that has budgets.
+        """
+        if self._complete is None:
+            raise ValueError("attacks are for those who want every point decided")
+        return _guarded(self._complete.falsifier.nearer, x, found)
 
     def _enclosed(self, batch: Batch) -> list[FloatBounds] | None:
         """Ends of the logits, last; before them, for a program, of what the other layers compute.
@@ -276,6 +301,20 @@ class PointVerifier:
             elif found.counterexample is not None:
                 draft.counterexamples[k] = found.counterexample
                 draft.spans[k] = span_of(found.counterexample, x)
+
+
+def _guarded(attack: Callable[..., Falsified | None], *arguments: Any) -> CompleteVerdict:
+    """What an attack comes to. One that ends by a fault finds nothing, and says so."""
+    try:
+        found = attack(*arguments)
+    except Exception as error:
+        if os.environ.get(RAISE_FAULTS) and not isinstance(error, FLOATS_END):
+            raise
+        return CompleteVerdict(Status.UNKNOWN, fault=shortened(f"{type(error).__name__}: {error}", 100))
+    if found is None:
+        return CompleteVerdict(Status.UNKNOWN)
+    by = found.proved_by
+    return CompleteVerdict(Status.FALSIFIED, found.winner, ATTACK, by, counterexample=found.counterexample)
 
 
 def _check_within(inputs: FloatBounds, form: FloatFormat, first: int) -> None:

@@ -22,6 +22,7 @@ _HOMES = {
     "InputWarning": "errors",
     "IntervalcertError": "errors",
     "Network": "model.network",
+    "Radii": "verify.radius",
     "SoundnessError": "errors",
     "UsageError": "errors",
     "Verdict": "proof.decision",
@@ -36,6 +37,7 @@ _HOMES = {
     "from_torch": "io.models",
     "load_bounds": "io.bounds_file",
     "load_model": "io.models",
+    "robust_radius": "api",
     "save_bounds": "io.bounds_file",
     "save_model": "io.models",
 }
@@ -47,6 +49,7 @@ __all__ = [
     "InputWarning",
     "IntervalcertError",
     "Network",
+    "Radii",
     "SoundnessError",
     "UsageError",
     "Verdict",
@@ -62,6 +65,7 @@ __all__ = [
     "from_torch",
     "load_bounds",
     "load_model",
+    "robust_radius",
     "save_bounds",
     "save_model",
 ]
@@ -75,6 +79,7 @@ if TYPE_CHECKING:
         certify_inputs,
         compute_bounds,
         evaluate,
+        robust_radius,
     )
     from intervalcert.bounds.audit import AuditReport
     from intervalcert.bounds.results import Bounds
@@ -83,6 +88,7 @@ if TYPE_CHECKING:
     from intervalcert.io.models import from_torch, load_model, save_model
     from intervalcert.model.network import Network
     from intervalcert.proof.decision import Verdict
+    from intervalcert.verify.radius import Radii
     from intervalcert.verify.verdicts import Verdicts
 
 

@@ -20,6 +20,7 @@ from intervalcert.bounds.margin_bounds import MAX_ROUNDS, MarginMethod, MarginPl
 from intervalcert.bounds.norm_bounds import NormMethod, Plan
 from intervalcert.bounds.results import Bounds, Method
 from intervalcert.errors import InputError, InputWarning, UsageError
+from intervalcert.execution.radii import bracketed_inputs
 from intervalcert.execution.streaming import outputs_of, table_of, verified_inputs
 from intervalcert.io.bounds_file import witnesses_of
 from intervalcert.io.models import load_model
@@ -37,6 +38,7 @@ from intervalcert.verify.local import DEFAULT_ROUNDS, can_be_refined
 from intervalcert.verify.number_table import Epsilons, NumberTable
 from intervalcert.verify.points import PointVerifier
 from intervalcert.verify.program_logits import LogitVerifier
+from intervalcert.verify.radius import DEFAULT_WIDTH, Radii, RadiusVerifier, check_bracket_width
 from intervalcert.verify.units import PROBABILITIES, Units, are_probabilities, units_of
 from intervalcert.verify.vectorised import VectorisedCertifier
 from intervalcert.verify.verdicts import Verdicts
@@ -50,6 +52,8 @@ __all__ = [
     "compute_bounds",
     "evaluate",
     "evaluate_table",
+    "radius_verifier",
+    "robust_radius",
     "vectorised_certifier",
     "verification_job",
 ]
@@ -236,8 +240,7 @@ def certify_inputs(
         effort: the old word for local_rounds.
     """
     rounds = _rounds("local_rounds", local_rounds, effort, DEFAULT_ROUNDS)
-    if type(jobs) is not int or jobs < 1:
-        raise UsageError(f"{jobs!r} jobs: at least one process must work")
+    _check_jobs(jobs)
     network = _as_network(network)
     rows, units = _input_table(network, inputs, scale)
     budgets = complete_budgets(complete, dual_steps=dual_steps, max_splits=max_splits, time_per_input=time_per_input)
@@ -245,6 +248,79 @@ def certify_inputs(
     verifier = PointVerifier(verification_job(network, bounds, wanted, deployed, budgets))
     found = verified_inputs(verifier, [rows], units, _epsilons(eps, len(rows)), jobs=jobs)
     return Verdicts.joined([verdicts for verdicts, _ in found], units.floats)
+
+
+def _check_jobs(jobs: object) -> None:
+    if type(jobs) is not int or jobs < 1:
+        raise UsageError(f"{jobs!r} jobs: at least one process must work")
+
+
+def robust_radius(
+    network: Model,
+    inputs: npt.ArrayLike,
+    *,
+    bounds: Bounds | None = None,
+    local: bool = False,
+    local_rounds: int | None = None,
+    complete: bool = False,
+    width: Number | None = None,
+    dual_steps: int | None = None,
+    max_splits: int | None = None,
+    time_per_input: float | None = None,
+    deployed: str = "real",
+    scale: Number | None = None,
+    jobs: int = 1,
+) -> Radii:
+    """Of each input, how far the nearest input is with another winner: between two floats, as near as they get.
+
+    Guarantees: lower <= radius <= upper. Certified at exactly `lower`, unless that is 0; falsified at exactly `upper`,
+    by a counterexample that was checked (`Radii.counterexamples`), unless that is inf.
+
+    Args:
+        local: lower ends that local refinement certifies at the input itself, found by bisection; without it they are
+            those of the bounds. There are no upper ends.
+        complete: both ends, by all that `certify_inputs` has to decide a point.
+        width: a bracket is narrow enough if upper - lower <= width·upper; 0.01 by default. With local, how near to a
+            lower end an eps is that is not certified.
+        dual_steps, max_splits, time_per_input: as in `certify_inputs`, of each eps that is tried.
+
+    All others are as in `certify_inputs`.
+    """
+    _check_jobs(jobs)
+    network = _as_network(network)
+    rows, units = _input_table(network, inputs, scale)
+    budgets = complete_budgets(complete, dual_steps=dual_steps, max_splits=max_splits, time_per_input=time_per_input)
+    asked = None if width is None else as_fraction(width)
+    verifier = radius_verifier(
+        network, bounds, local=local, local_rounds=local_rounds, width=asked, deployed=deployed, budgets=budgets
+    )
+    return Radii.joined(list(bracketed_inputs(verifier, [rows], units, jobs=jobs)), units.floats)
+
+
+def radius_verifier(
+    network: Network,
+    bounds: Bounds | None,
+    *,
+    local: bool = False,
+    local_rounds: int | None = None,
+    width: Fraction | None = None,
+    deployed: str = "real",
+    budgets: Budgets | None = None,
+) -> RadiusVerifier:
+    """What brackets the radii of inputs; both ends of them, if there are budgets.
+
+    Raises: UsageError for what does not go together; and as `verification_job` does.
+    """
+    if not local and budgets is None:
+        for name, value in (("width", width), ("local_rounds", local_rounds)):
+            if value is not None:
+                raise UsageError(f"{name} is of a search at the input itself: say local or complete")
+    wanted = None
+    if local or (budgets is not None and can_be_refined(network)):
+        wanted = DEFAULT_ROUNDS if local_rounds is None else local_rounds
+    asked = DEFAULT_WIDTH if width is None else width
+    check_bracket_width(asked)
+    return RadiusVerifier(PointVerifier(verification_job(network, bounds, wanted, deployed, budgets)), asked)
 
 
 def complete_budgets(

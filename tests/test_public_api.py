@@ -28,6 +28,7 @@ from intervalcert import (
     evaluate,
     load_bounds,
     load_model,
+    robust_radius,
     save_bounds,
     save_model,
 )
@@ -41,6 +42,7 @@ NAMES = [
     "InputWarning",
     "IntervalcertError",
     "Network",
+    "Radii",
     "SoundnessError",
     "UsageError",
     "Verdict",
@@ -56,6 +58,7 @@ NAMES = [
     "from_torch",
     "load_bounds",
     "load_model",
+    "robust_radius",
     "save_bounds",
     "save_model",
 ]
@@ -371,7 +374,8 @@ def test_everything_has_a_short_repr():
         x = rng.normal(size=(40, network.inputs))
         logits = evaluate(network, x)
         verdicts = certify(bounds, logits.lower[-1], "0.1")
-        things += [network, bounds, logits, verdicts, verdicts[0], RationalMatrix.from_floats(x)]
+        radii = robust_radius(network, x, bounds=bounds)
+        things += [network, bounds, logits, verdicts, verdicts[0], radii, RationalMatrix.from_floats(x)]
     seen = set()
     for part in (part for thing in things for part in parts_of(thing)):
         if type(part).__module__.startswith("intervalcert."):

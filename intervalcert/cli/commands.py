@@ -13,22 +13,24 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from intervalcert.cli.options import check_sources
+from intervalcert.cli.options import check_radius, check_sources
 from intervalcert.cli.progress import is_watched, layer_progress, print_message, row_progress
 from intervalcert.errors import InputError, SoundnessError, error_context, shortened
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
+    from intervalcert.execution.radii import Medians, RadiusSummary
     from intervalcert.execution.streaming import Summary
     from intervalcert.io.tables import LabelSource, RowSource
-    from intervalcert.io.tables.writers import Write
+    from intervalcert.io.tables.writers import Write, WriteRows
     from intervalcert.model.network import Network
     from intervalcert.proof.decision import Bracket
     from intervalcert.verify.falsify import AnyCounterexample
     from intervalcert.verify.jobs import Job
     from intervalcert.verify.number_table import Epsilons, NumberTable
     from intervalcert.verify.program_logits import LogitVerifier
+    from intervalcert.verify.radius import Radii
     from intervalcert.verify.units import Box, Units
     from intervalcert.verify.vectorised import VectorisedCertifier
     from intervalcert.verify.verdicts import Verdicts
@@ -336,6 +338,24 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
 
 def _radius(arguments: argparse.Namespace) -> int:
+    check_radius(arguments)
+    _check_output(arguments)
+    if arguments.inputs is None:
+        _radius_of_outputs(arguments)
+    else:
+        summary = _radius_of_inputs(arguments)
+        if arguments.json:
+            print(json.dumps(_radius_json(summary)))
+        else:
+            from intervalcert.report.text import print_data, radius_table
+
+            print_data(radius_table(summary))
+    if arguments.output is not None:
+        print_message(f"wrote {arguments.output}")
+    return 0
+
+
+def _radius_of_outputs(arguments: argparse.Namespace) -> None:
     from fractions import Fraction
 
     from intervalcert.api import vectorised_certifier
@@ -343,14 +363,94 @@ def _radius(arguments: argparse.Namespace) -> int:
     from intervalcert.io.tables.writers import RADIUS_COLUMNS
     from intervalcert.verify.number_table import Epsilons
 
-    _check_output(arguments)
     certifier = vectorised_certifier(load_bounds(arguments.bounds))
     with _sink(arguments, RADIUS_COLUMNS) as write:
         shown = write or _to_stdout(RADIUS_COLUMNS)
         _run("radius", arguments, certifier, Epsilons.all_equal(Fraction(0)), shown)
-    if arguments.output is not None:
-        print_message(f"wrote {arguments.output}")
-    return 0
+
+
+def _radius_of_inputs(arguments: argparse.Namespace) -> RadiusSummary:
+    from intervalcert.api import complete_budgets, radius_verifier
+    from intervalcert.execution.radii import bracketed_inputs, radii_of, summarised_radii
+    from intervalcert.io.bounds_file import load_bounds
+    from intervalcert.io.counterexamples import save_counterexamples
+    from intervalcert.io.tables.writers import BRACKET_COLUMNS, RIGHT
+    from intervalcert.verify.radius import DEFAULT_WIDTH, check_bracket_width
+
+    width, unit = _number(arguments.width, "--width"), _unit(arguments)
+    if width is not None:
+        check_bracket_width(width)
+    network = _load(arguments)
+    bounds = load_bounds(arguments.bounds) if arguments.bounds is not None else None
+    source, units = _survey_inputs(arguments, network, *unit)
+    verifier = radius_verifier(
+        network,
+        bounds,
+        local=arguments.local,
+        local_rounds=arguments.local_rounds,
+        width=width,
+        deployed=arguments.deployed,
+        budgets=complete_budgets(
+            arguments.complete,
+            dual_steps=arguments.dual_steps,
+            max_splits=arguments.max_splits,
+            time_per_input=arguments.time_per_input,
+        ),
+    )
+    _print_coarse(verifier.job)
+    falsified: dict[int, AnyCounterexample] = {}
+    jobs = (os.cpu_count() or 1) if arguments.jobs is None else arguments.jobs
+    columns = BRACKET_COLUMNS if arguments.labels is None else (*BRACKET_COLUMNS, RIGHT)
+    with (
+        _sink(arguments, columns) as write,
+        _labels(arguments, network.outputs) as labels,
+        row_progress("radius", source.size) as on_rows,
+    ):
+
+        def seen(radii: Radii) -> None:
+            if arguments.counterexamples is not None:
+                falsified.update(radii.counterexamples)
+            if write is not None:
+                write(radii)
+
+        parts = bracketed_inputs(verifier, source.chunks, units, jobs=jobs, on_rows=on_rows)
+        found = radii_of(parts, labels, seen)
+    if arguments.counterexamples is not None:
+        save_counterexamples(falsified, network.inputs, arguments.counterexamples, verifier.job.semantics)
+        print_message(f"wrote {arguments.counterexamples}")
+    summary = summarised_radii(found, DEFAULT_WIDTH if width is None else width, has_upper=arguments.complete)
+    return replace(summary, units=units, single=network.single)
+
+
+def _radius_json(summary: RadiusSummary) -> dict[str, object]:
+    from intervalcert.numbers.text import shortest_exact
+    from intervalcert.verify.radius import RadiusStatus
+
+    return {
+        "total": summary.total,
+        **{status.value: summary.statuses[status.value] for status in RadiusStatus},
+        "median": _medians(summary.medians),
+        "width": shortest_exact(summary.width),
+        "accuracy": summary.accuracy,
+        "median_of_right": _medians(summary.medians_right),
+        "decided_by": dict(summary.methods.most_common()),
+        "proved_by": dict(summary.proved_by.most_common()),
+        "ended_by": dict(summary.ended.most_common()),
+        "faults": dict(summary.faults.most_common()),
+        "input_range": _range(summary.units),
+        "semantics": summary.semantics,
+        "eps_space": summary.eps_space,
+        "norm": "L2",
+        "threshold": None if summary.single is None else shortest_exact(summary.single.constant),
+    }
+
+
+def _medians(medians: Medians | None) -> dict[str, float | None] | None:
+    """For JSON: null where there is no end."""
+    if medians is None:
+        return None
+    found = {"lower": medians.lower, "upper": medians.upper, "relative_width": medians.relative_width}
+    return {name: x if isfinite(x) else None for name, x in found.items()}
 
 
 def _run(
@@ -406,8 +506,8 @@ def _check_output(arguments: argparse.Namespace) -> None:
 
 
 @contextlib.contextmanager
-def _sink(arguments: argparse.Namespace, columns: Sequence[str]) -> Iterator[Write | None]:
-    """What takes the verdicts, if a file was named for them."""
+def _sink(arguments: argparse.Namespace, columns: Sequence[str]) -> Iterator[WriteRows | None]:
+    """What takes the verdicts, or radii, if a file was named for them."""
     from intervalcert.io.tables.writers import verdict_sink
 
     if arguments.output is None:

@@ -14,7 +14,7 @@ from intervalcert.errors import UsageError
 if TYPE_CHECKING:
     from intervalcert.proof.norms import Iterations
 
-__all__ = ["check_sources", "parsed"]
+__all__ = ["check_radius", "check_sources", "parsed"]
 
 _ACTIVATIONS = (
     "relu, tanh, hard_tanh, sigmoid, softplus, identity, leaky_relu:SLOPE, elu:ALPHA, clip:LO:HI, min_max:halves, "
@@ -22,7 +22,7 @@ _ACTIVATIONS = (
 )
 
 
-_NUMBERS = ("--eps", "--input-scale", "--input-norm", "--mean", "--std", "--threshold")
+_NUMBERS = ("--eps", "--width", "--input-scale", "--input-norm", "--mean", "--std", "--threshold")
 
 
 def parsed(words: Sequence[str]) -> argparse.Namespace:
@@ -102,48 +102,8 @@ def _parser() -> argparse.ArgumentParser:
         "logits of a program in floats (OUTPUTS --model MODEL --deployed FORMAT --input-norm R).",
     )
     _add_outputs(certify, optional=True)
-    certify.add_argument("--model", type=Path, metavar="MODEL", help="the model, for --inputs or --deployed")
-    _add_model_options(certify)
-    certify.add_argument(
-        "--inputs",
-        type=Path,
-        metavar="FILE",
-        help="inputs in the place of OUTPUTS, one per row: .npy, .parquet or .csv",
-    )
-    _add_scale(certify)
-    certify.add_argument(
-        "--local", action="store_true", help="look at the input itself where the bounds leave it uncertified"
-    )
-    _add_rounds(certify, "--local-rounds", "of the local search for each input that comes close (default 10)")
-    certify.add_argument(
-        "--complete",
-        action="store_true",
-        help="decide every input: what --local leaves open (this implies it) is certified by a dual, or falsified by a "
-        "counterexample",
-    )
-    certify.add_argument(
-        "--dual-steps", type=_natural, metavar="N", help="of the search for the dual of a class (default 200)"
-    )
-    certify.add_argument(
-        "--max-splits", type=_natural, metavar="N", help="of an input into cases, where no dual is enough (default 200)"
-    )
-    certify.add_argument(
-        "--time-per-input",
-        type=_seconds,
-        metavar="S",
-        help="end the search for an input after so many seconds (default: by steps and splits alone)",
-    )
-    certify.add_argument(
-        "--counterexamples", type=Path, metavar="FILE.npz", help="writes the changes that falsify (with --complete)"
-    )
-    certify.add_argument("--jobs", type=_natural, metavar="N", help="processes for --inputs (default: one per core)")
-    certify.add_argument(
-        "--deployed",
-        choices=("real", "float32", "float16", "bfloat16", "float64"),
-        default="real",
-        help="which network is certified: over the reals (default), or the program in that format, in any order of "
-        "summation; its weights are rounded to the format first",
-    )
+    _add_inputs(certify, "the model, for --inputs or --deployed")
+    _add_format(certify)
     certify.add_argument(
         "--input-norm", metavar="R", help="for given logits of a program in floats: the largest L2 norm of its inputs"
     )
@@ -154,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
         help="the same, for inputs whose entries are between LO and HI; --inputs outside of it are refused",
     )
     certify.add_argument("--eps", metavar="E", help="how far an input may move, read exactly: 0.3, 1e-2 or 36/255")
-    certify.add_argument("--labels", type=Path, metavar="FILE", help="true classes: one per line, or .npy")
+    _add_labels(certify)
     certify.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="write verdicts: .csv, .jsonl, .npy or .parquet"
     )
@@ -185,11 +145,34 @@ def _parser() -> argparse.ArgumentParser:
     )
     evaluate.set_defaults(command="evaluate")
 
-    radius = commands.add_parser("radius", help="the largest certified radius of each output")
-    _add_outputs(radius)
-    radius.add_argument(
-        "-o", "--output", type=Path, metavar="FILE", help="write to .csv, .jsonl, .npy or .parquet, not stdout"
+    radius = commands.add_parser(
+        "radius",
+        help="the largest certified radius of each output, or a bracket of the robust radius of each input",
+        description="The largest certified radius of each of given logits (BOUNDS OUTPUTS); or of inputs (--model "
+        "MODEL --inputs FILE, with the model's BOUNDS if they are computed already): with --complete a bracket of the "
+        "robust radius, certified at its lower end and falsified at its upper one.",
     )
+    _add_outputs(radius, optional=True)
+    _add_inputs(radius, "the model, for --inputs")
+    _add_format(radius)
+    radius.add_argument(
+        "--input-box", nargs=2, metavar=("LO", "HI"), help="refuse inputs whose entries are not between LO and HI"
+    )
+    radius.add_argument(
+        "--width",
+        metavar="W",
+        help="what a bracket may be wide, as a part of its upper end (with --complete); with --local, how near to a "
+        "lower end an eps is that is not certified (default 0.01)",
+    )
+    _add_labels(radius)
+    radius.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="write to .csv, .jsonl, .npy or .parquet; without it radii of outputs go to stdout",
+    )
+    radius.add_argument("--json", action="store_true", help="print the summary of --inputs as one JSON object")
     radius.set_defaults(command="radius")
 
     audit = commands.add_parser("audit", help="check a bounds file against its model with exact rationals")
@@ -308,6 +291,59 @@ def _add_outputs(parser: argparse.ArgumentParser, *, optional: bool = False) -> 
     _add_dtype(parser)
 
 
+def _add_inputs(parser: argparse.ArgumentParser, text: str) -> None:
+    """Inputs of a model, and how hard each of them is looked at. text: what the model is for."""
+    parser.add_argument("--model", type=Path, metavar="MODEL", help=text)
+    _add_model_options(parser)
+    parser.add_argument(
+        "--inputs",
+        type=Path,
+        metavar="FILE",
+        help="inputs in the place of OUTPUTS, one per row: .npy, .parquet or .csv",
+    )
+    _add_scale(parser)
+    parser.add_argument(
+        "--local", action="store_true", help="look at the input itself where the bounds leave it uncertified"
+    )
+    _add_rounds(parser, "--local-rounds", "of the local search for each input that comes close (default 10)")
+    parser.add_argument(
+        "--complete",
+        action="store_true",
+        help="decide every input: what --local leaves open (this implies it) is certified by a dual, or falsified by a "
+        "counterexample",
+    )
+    parser.add_argument(
+        "--dual-steps", type=_natural, metavar="N", help="of the search for the dual of a class (default 200)"
+    )
+    parser.add_argument(
+        "--max-splits", type=_natural, metavar="N", help="of an input into cases, where no dual is enough (default 200)"
+    )
+    parser.add_argument(
+        "--time-per-input",
+        type=_seconds,
+        metavar="S",
+        help="end the search for an input after so many seconds (default: by steps and splits alone)",
+    )
+    parser.add_argument(
+        "--counterexamples", type=Path, metavar="FILE.npz", help="writes the changes that falsify (with --complete)"
+    )
+    parser.add_argument("--jobs", type=_natural, metavar="N", help="processes for --inputs (default: one per core)")
+
+
+def _add_format(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--deployed",
+        choices=("real", "float32", "float16", "bfloat16", "float64"),
+        default="real",
+        help="which network is certified: over the reals (default), or the program in that format, in any order of "
+        "summation; its weights are rounded to the format first",
+    )
+
+
+def _add_labels(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--labels", type=Path, metavar="FILE", help="true classes: one per line, or .npy")
+
+
 def _add_dtype(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype", choices=["bfloat16"], help="what the two-byte numbers of a .npy file are, which does not say it"
@@ -359,37 +395,23 @@ def _iterations(text: str) -> Iterations:
     return "auto" if text == "auto" else _natural(text)
 
 
+_OF_MODEL = ("model", "biases", "activation", "layers", "strip_softmax", "threshold", "regression", "mean", "std")
+
 _OF_COMPLETE = ("dual_steps", "max_splits", "time_per_input", "counterexamples")
 """Options that go with --complete."""
 
 
 def check_sources(arguments: argparse.Namespace) -> None:
     """Logits with bounds, or inputs with a model, or logits of a program in floats with its model and inputs' norm."""
-    if arguments.jobs == 0:
-        raise UsageError("--jobs 0: at least one process must work")
-    known = arguments.input_norm is not None or arguments.input_box is not None
     if arguments.inputs is not None:
-        if arguments.outputs is not None:
-            raise UsageError("OUTPUTS and --inputs exclude each other: the logits follow from the inputs")
-        if arguments.model is None:
-            raise UsageError("--inputs needs the model: --model MODEL")
+        _check_inputs(arguments)
         if arguments.input_norm is not None:
             raise UsageError("--input-norm is for given logits: the inputs tell their norm themselves")
-        if arguments.local_rounds is not None and not (arguments.local or arguments.complete):
-            raise UsageError("--local-rounds is for the local search: say --local")
-        for name in _OF_COMPLETE:
-            if getattr(arguments, name) is not None and not arguments.complete:
-                raise UsageError(f"--{name.replace('_', '-')} goes with --complete")
         return
-    for name in ("input_scale", "local_rounds", "jobs", *_OF_COMPLETE):
-        if getattr(arguments, name) is not None:
-            raise UsageError(f"--{name.replace('_', '-')} goes with --inputs")
-    for name in ("local", "complete"):
-        if getattr(arguments, name):
-            raise UsageError(f"--{name} looks at inputs: say --model MODEL --inputs FILE in the place of OUTPUTS")
+    _check_no_inputs(arguments)
+    known = arguments.input_norm is not None or arguments.input_box is not None
     if arguments.deployed == "real":
-        names = ("model", "biases", "activation", "layers", "strip_softmax", "threshold", "regression", "mean", "std")
-        for name in names:
+        for name in _OF_MODEL:
             if getattr(arguments, name) not in (None, False):
                 raise UsageError(f"--{name.replace('_', '-')} goes with --inputs, or with --deployed FORMAT")
         if known:
@@ -403,3 +425,50 @@ def check_sources(arguments: argparse.Namespace) -> None:
         raise UsageError("--deployed FORMAT takes --model MODEL, and OUTPUTS or --inputs FILE")
     if (arguments.input_norm is None) == (arguments.input_box is None):
         raise UsageError("given logits say nothing of the inputs: say --input-norm R, or --input-box LO HI")
+
+
+def _check_inputs(arguments: argparse.Namespace) -> None:
+    """Inputs with a model, and what goes with them."""
+    _check_jobs(arguments)
+    if arguments.outputs is not None:
+        raise UsageError("OUTPUTS and --inputs exclude each other: the logits follow from the inputs")
+    if arguments.model is None:
+        raise UsageError("--inputs needs the model: --model MODEL")
+    if arguments.local_rounds is not None and not (arguments.local or arguments.complete):
+        raise UsageError("--local-rounds is for the local search: say --local")
+    for name in _OF_COMPLETE:
+        if getattr(arguments, name) is not None and not arguments.complete:
+            raise UsageError(f"--{name.replace('_', '-')} goes with --complete")
+
+
+def _check_no_inputs(arguments: argparse.Namespace) -> None:
+    """What goes with inputs alone."""
+    _check_jobs(arguments)
+    for name in ("input_scale", "local_rounds", "jobs", *_OF_COMPLETE):
+        if getattr(arguments, name) is not None:
+            raise UsageError(f"--{name.replace('_', '-')} goes with --inputs")
+    for name in ("local", "complete"):
+        if getattr(arguments, name):
+            raise UsageError(f"--{name} looks at inputs: say --model MODEL --inputs FILE in the place of OUTPUTS")
+
+
+def _check_jobs(arguments: argparse.Namespace) -> None:
+    if arguments.jobs == 0:
+        raise UsageError("--jobs 0: at least one process must work")
+
+
+def check_radius(arguments: argparse.Namespace) -> None:
+    """Logits with bounds, or inputs with a model."""
+    if arguments.inputs is not None:
+        _check_inputs(arguments)
+        if arguments.width is not None and not (arguments.local or arguments.complete):
+            raise UsageError("--width is of a search at the input itself: say --complete, or --local")
+        return
+    _check_no_inputs(arguments)
+    for name in (*_OF_MODEL, "eps_space", "width", "labels", "json", "input_box"):
+        if getattr(arguments, name) not in (None, False):
+            raise UsageError(f"--{name.replace('_', '-')} goes with --inputs")
+    if arguments.deployed != "real":
+        raise UsageError("--deployed goes with --inputs")
+    if arguments.bounds is None or arguments.outputs is None:
+        raise UsageError("radius takes BOUNDS and OUTPUTS, or --model MODEL --inputs FILE")

@@ -18,6 +18,7 @@ from intervalcert.backends.protocol import Floats
 from intervalcert.bounds.audit import AuditReport
 from intervalcert.bounds.margin_bounds import Margins
 from intervalcert.bounds.results import Bounds
+from intervalcert.execution.radii import Medians, RadiusSummary
 from intervalcert.execution.streaming import Summary
 from intervalcert.model.activations import activation
 from intervalcert.model.layers import INPUT, Layer
@@ -39,6 +40,7 @@ __all__ = [
     "percent",
     "plain_table",
     "print_data",
+    "radius_table",
     "scaling_text",
     "summary_table",
 ]
@@ -249,6 +251,64 @@ def summary_table(summary: Summary, eps: str, *, given_logits: bool = True, is_c
     return table
 
 
+_RADIUS_ROWS = (
+    ("bracketed", "both ends, as near as wanted"),
+    ("open", "undecided in between"),
+    ("tie", "at the input: the radius is 0"),
+    ("unbounded", "nothing can change the winner"),
+)
+"""Of a status: what is said beside it, where it can occur."""
+
+
+def radius_table(summary: RadiusSummary) -> Table:
+    """What a run of radius on inputs found."""
+    table = Table(show_header=False, box=None)
+    table.add_row("inputs", str(summary.total), "")
+    _add_medians(table, "median", summary.medians, summary.has_upper)
+    for status, meaning in _RADIUS_ROWS:
+        count = summary.statuses[status]
+        if count or (summary.has_upper and status in {"bracketed", "open"}):
+            table.add_row(status, f"{count} of {summary.total}", meaning)
+    if summary.has_upper:
+        table.add_row("width", shortest_exact(summary.width), "wanted, as a part of the upper end")
+    if summary.ended:
+        shown = ", ".join(f"{name} {count}" for name, count in summary.ended.most_common())
+        table.add_row("  ended by", shown, "limits, of what is open")
+    if summary.methods:
+        shown = ", ".join(f"{name} {count}" for name, count in summary.methods.most_common())
+        table.add_row("decided by", shown, "the lower ends")
+    if summary.proved_by:
+        shown = ", ".join(f"{name} {count}" for name, count in summary.proved_by.most_common())
+        table.add_row("proved by", shown, "number systems")
+    if summary.faults:
+        table.add_row("ended early", str(summary.faults.total()), "inputs had such attempts, because:")
+        for fault, count in summary.faults.most_common(3):
+            table.add_row("", str(count), fault)
+    if summary.right is not None:
+        table.add_row("accuracy", f"{summary.right} right", percent(summary.right, summary.total))
+        if summary.medians_right is not None:
+            _add_medians(table, "  of these", summary.medians_right, summary.has_upper)
+    table.add_row("norm", "L2", f"{summary.eps_space} space")
+    if summary.units is not None:
+        units = summary.units
+        table.add_row("range", outward_text(units.low, units.high), scaling_text(units.scale))
+    table.add_row("semantics", summary.semantics, "logits enclosed rigorously")
+    if summary.single is not None:
+        table.add_row("classes", "", str(summary.single))
+    return table
+
+
+def _add_medians(table: Table, name: str, medians: Medians, has_upper: bool) -> None:
+    table.add_row(name, _end_text(medians.lower, ROUND_FLOOR), "lower end: certified")
+    if has_upper:
+        table.add_row("", _end_text(medians.upper, ROUND_CEILING), "upper end: falsified")
+        table.add_row("", _end_text(medians.relative_width, ROUND_CEILING, 3), "relative width of the bracket")
+
+
+def _end_text(x: float, rounding: str, digits: int = 6) -> str:
+    return _some_digits(Fraction(x), rounding, digits) if isfinite(x) else "inf"
+
+
 def _bracket_text(bracket: Bracket) -> str:
     """What is known of a point that is open."""
     low = _six_digits(Fraction(bracket.lower), ROUND_FLOOR) if isfinite(bracket.lower) else "?"
@@ -268,7 +328,11 @@ def scaling_text(scale: Fraction) -> str:
 
 
 def _six_digits(x: Fraction, rounding: str) -> str:
-    context = Context(prec=6, rounding=rounding, Emax=MAX_EMAX, Emin=MIN_EMIN)
+    return _some_digits(x, rounding, 6)
+
+
+def _some_digits(x: Fraction, rounding: str, digits: int) -> str:
+    context = Context(prec=digits, rounding=rounding, Emax=MAX_EMAX, Emin=MIN_EMIN)
     return f"{context.divide(Decimal(x.numerator), Decimal(x.denominator)).normalize(context):g}"
 
 

@@ -18,7 +18,7 @@ from intervalcert.verify.branching import Budgets
 from intervalcert.verify.deployed import Deployment
 from intervalcert.verify.number_table import Epsilons, NumberTable
 
-__all__ = ["Batch", "Job", "batches_of", "check_width"]
+__all__ = ["BATCH", "Batch", "Job", "batches_of", "check_width"]
 
 BATCH = 64
 """Inputs in a batch. The error of a float64 batch is one number for all of them: it grows with their norm together."""
@@ -70,6 +70,11 @@ class Batch:
 
     def column(self, index: int) -> RationalMatrix:
         return RationalMatrix(self.inputs.numerators[:, index : index + 1], self.inputs.denominator)
+
+    def part(self, places: Sequence[int], eps: Sequence[Fraction]) -> Batch:
+        """Some of these inputs, each with another eps."""
+        inputs = RationalMatrix(self.inputs.numerators[:, list(places)], self.inputs.denominator)
+        return Batch(inputs, tuple(eps), self.first)
 
     def work_of(self, done: int, more: int) -> int:
         """The part of the work that so many inputs are, after those that are done."""

@@ -1,4 +1,4 @@
-"""Verdicts to files, piece by piece; a file appears complete under its name, or not at all."""
+"""Verdicts and radii to files, piece by piece; a file appears complete under its name, or not at all."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ from intervalcert.backends.protocol import Floats
 from intervalcert.errors import UsageError
 from intervalcert.io.files import atomic_writer
 from intervalcert.io.tables.parquet_rows import pyarrow_parquet
-from intervalcert.numbers.text import decimal_lower
+from intervalcert.numbers.text import decimal_lower, decimal_upper
 from intervalcert.proof.decision import Status
+from intervalcert.verify.radius import Radii
 from intervalcert.verify.verdicts import Verdicts
 
 __all__ = [
+    "BRACKET_COLUMNS",
     "COMPLETE_COLUMNS",
     "RADIUS_COLUMNS",
+    "RIGHT",
     "VERDICT_COLUMNS",
     "Write",
+    "WriteRows",
     "check_ending",
     "csv_pieces",
     "radius_text",
@@ -41,12 +45,24 @@ COMPLETE_COLUMNS = (
 
 RADIUS_COLUMNS = ("index", "argmax", "radius", "semantics", "eps_space")
 
+BRACKET_COLUMNS = (
+    *("index", "argmax", "radius_lower", "radius_upper", "status", "method", "ended"),
+    *("semantics", "eps_space"),
+)
+"""Of the robust radii of inputs."""
+
+RIGHT = "right"
+"""One more, with labels."""
+
+Rows = Verdicts | Radii
+
 Write = Callable[[Verdicts], None]
+WriteRows = Callable[[Rows], None]
 
 
 @contextlib.contextmanager
-def verdict_sink(path: str | Path, columns: Sequence[str] = VERDICT_COLUMNS) -> Iterator[Write]:
-    """Takes verdicts and writes them as ``.csv``, ``.jsonl``, ``.npy`` or ``.parquet``, by the ending.
+def verdict_sink(path: str | Path, columns: Sequence[str] = VERDICT_COLUMNS) -> Iterator[WriteRows]:
+    """Takes verdicts, or radii, and writes them as ``.csv``, ``.jsonl``, ``.npy`` or ``.parquet``, by the ending.
 
     Binary formats have ``certified`` (a truth value) in the place of ``verdict`` (a word), and the radius itself, a
     float below the supremum, in the place of a decimal that is at most that.
@@ -91,7 +107,36 @@ def _lead_texts(leads: Floats, rounding: str) -> Iterator[str]:
         yield "" if math.isnan(lead) else f"{context.create_decimal_from_float(lead):g}"
 
 
-def _texts(verdicts: Verdicts, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
+def radius_text_upper(radius: float) -> str:
+    """A decimal that is at least the radius."""
+    return "inf" if math.isinf(radius) else decimal_upper(Fraction(radius))
+
+
+def _texts(rows: Rows, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    return _radius_texts(rows, columns) if isinstance(rows, Radii) else _verdict_texts(rows, columns)
+
+
+def _radius_texts(radii: Radii, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Nothing is written for an upper end that is not known."""
+    ends = zip(radii.lower.tolist(), radii.upper.tolist(), strict=True)
+    uppers = ("" if lower < upper == math.inf else radius_text_upper(upper) for lower, upper in ends)
+    right = [] if radii.right is None else radii.right.tolist()
+    found: dict[str, Iterator[str]] = {
+        "index": map(str, radii.indices.tolist()),
+        "argmax": map(str, radii.argmax.tolist()),
+        "radius_lower": map(radius_text, radii.lower.tolist()),
+        "radius_upper": uppers,
+        "status": iter(radii.status.tolist()),
+        "method": iter(radii.method.tolist()),
+        "ended": iter(radii.ended.tolist()),
+        RIGHT: iter(["yes" if each else "no" for each in right]),
+        "semantics": repeat(radii.semantics, len(radii)),
+        "eps_space": repeat(radii.eps_space, len(radii)),
+    }
+    return zip(*(found[name] for name in columns), strict=True)
+
+
+def _verdict_texts(verdicts: Verdicts, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
     found: dict[str, Iterator[str]] = {
         "index": map(str, verdicts.indices.tolist()),
         "argmax": map(str, verdicts.argmax.tolist()),
@@ -108,31 +153,31 @@ def _texts(verdicts: Verdicts, columns: Sequence[str]) -> Iterator[tuple[str, ..
     return zip(*(found[name] for name in columns), strict=True)
 
 
-def csv_pieces(columns: Sequence[str] = VERDICT_COLUMNS) -> Callable[[Verdicts], str]:
-    """Verdicts as lines; the first piece begins with the names of the columns."""
+def csv_pieces(columns: Sequence[str] = VERDICT_COLUMNS) -> Callable[[Rows], str]:
+    """Verdicts, or radii, as lines; the first piece begins with the names of the columns."""
     header = [",".join(columns) + "\n"]
 
-    def piece(verdicts: Verdicts) -> str:
-        lines = "".join([",".join(texts) + "\n" for texts in _texts(verdicts, columns)])
+    def piece(rows: Rows) -> str:
+        lines = "".join([",".join(texts) + "\n" for texts in _texts(rows, columns)])
         return (header.pop() if header else "") + lines
 
     return piece
 
 
 @contextlib.contextmanager
-def _csv(file: IO[bytes], columns: Sequence[str]) -> Iterator[Write]:
+def _csv(file: IO[bytes], columns: Sequence[str]) -> Iterator[WriteRows]:
     piece = csv_pieces(columns)
-    yield lambda verdicts: _discard(file.write(piece(verdicts).encode()))
+    yield lambda rows: _discard(file.write(piece(rows).encode()))
 
 
 @contextlib.contextmanager
-def _jsonl(file: IO[bytes], columns: Sequence[str]) -> Iterator[Write]:
+def _jsonl(file: IO[bytes], columns: Sequence[str]) -> Iterator[WriteRows]:
     numbers = {"index", "argmax"}
     line = ", ".join(f'"{name}": %s' if name in numbers else f'"{name}": "%s"' for name in columns)
     line = "{" + line + "}\n"
 
-    def write(verdicts: Verdicts) -> None:
-        file.write("".join([line % texts for texts in _texts(verdicts, columns)]).encode())
+    def write(rows: Rows) -> None:
+        file.write("".join([line % texts for texts in _texts(rows, columns)]).encode())
 
     yield write
 
@@ -153,6 +198,9 @@ _TYPES = {
     "lead_lower": "<f8",
     "lead_upper": "<f8",
     "ended": "S6",
+    "radius_lower": "<f8",
+    "radius_upper": "<f8",
+    RIGHT: "?",
     "semantics": "S8",
     "eps_space": "S10",
 }
@@ -162,17 +210,18 @@ def _binary(columns: Sequence[str]) -> list[str]:
     return ["certified" if name == "verdict" else name for name in columns]
 
 
-def _column(verdicts: Verdicts, name: str) -> Any:
+def _column(rows: Rows, name: str) -> Any:
     """An array, or one value for all."""
-    return getattr(verdicts, _NAMES.get(name, name))
+    return getattr(rows, (_RADIUS_NAMES if isinstance(rows, Radii) else _NAMES).get(name, name))
 
 
 _NAMES = {"index": "indices", "method": "found_by"}
-"""Of columns that verdicts call otherwise."""
+_RADIUS_NAMES = {"index": "indices", "radius_lower": "lower", "radius_upper": "upper"}
+"""Of columns that verdicts, or radii, call otherwise."""
 
 
 @contextlib.contextmanager
-def _npy(file: IO[bytes], columns: Sequence[str]) -> Iterator[Write]:
+def _npy(file: IO[bytes], columns: Sequence[str]) -> Iterator[WriteRows]:
     """Records. The header is written again at the end, when their number is known: numpy leaves room for it."""
     dtype = np.dtype([(name, _TYPES[name]) for name in _binary(columns)])
     count = 0
@@ -182,11 +231,11 @@ def _npy(file: IO[bytes], columns: Sequence[str]) -> Iterator[Write]:
         file.seek(0)
         np.lib.format.write_array_header_1_0(file, fields)
 
-    def write(verdicts: Verdicts) -> None:
+    def write(rows: Rows) -> None:
         nonlocal count
-        records = np.empty(len(verdicts), dtype=dtype)
+        records = np.empty(len(rows), dtype=dtype)
         for name in dtype.names or ():
-            records[name] = _column(verdicts, name)
+            records[name] = _column(rows, name)
         file.write(records.tobytes())
         count += len(records)
 
@@ -200,7 +249,7 @@ def _npy(file: IO[bytes], columns: Sequence[str]) -> Iterator[Write]:
 
 
 @contextlib.contextmanager
-def _parquet(file: IO[bytes], columns: Sequence[str]) -> Iterator[Write]:
+def _parquet(file: IO[bytes], columns: Sequence[str]) -> Iterator[WriteRows]:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -214,16 +263,19 @@ def _parquet(file: IO[bytes], columns: Sequence[str]) -> Iterator[Write]:
         "lead_lower": pa.float64(),
         "lead_upper": pa.float64(),
         "ended": pa.string(),
+        "radius_lower": pa.float64(),
+        "radius_upper": pa.float64(),
+        RIGHT: pa.bool_(),
         "semantics": pa.string(),
         "eps_space": pa.string(),
     }
     schema = pa.schema([(name, types[name]) for name in _binary(columns)])
     with parquet.ParquetWriter(file, schema) as writer:
 
-        def write(verdicts: Verdicts) -> None:
-            columns: list[Any] = [_column(verdicts, field.name) for field in schema]
+        def write(rows: Rows) -> None:
+            columns: list[Any] = [_column(rows, field.name) for field in schema]
             arrays: list[Any] = [
-                pa.repeat(pa.scalar(column, field.type), len(verdicts))
+                pa.repeat(pa.scalar(column, field.type), len(rows))
                 if isinstance(column, str)
                 else pa.array(column, field.type)
                 for column, field in zip(columns, schema, strict=True)

@@ -120,6 +120,24 @@ def form(seed):
     return made, np.concatenate(parts), rng.normal(size=4)
 
 
+def test_derivatives_of_what_stays_on_one_side():
+    """Its multiplier makes the form more convex, and its term is that of the range."""
+    made, at, direction = form(0)
+    site = made.sites[0]
+    stays = replace(site, still=np.array([1, 2]), edge=np.array([0.7, -0.4]), still_at=np.array([0.3, -0.1]))
+    more = ChainForm([*made._weights], [stays, made.sites[1]], made._gram, 0.3)
+    start = 1 + site.size
+    at = np.concatenate([at[:start], [2.0, 3.0], at[start:]])
+    found, mu = more.solved(at, direction, 1.0, 1e-2), 1e-2
+    for k in (start, start + 1):
+        step = 2e-2 * np.eye(len(at))[k]
+        up, down = (more.solved(at + sign * step, direction, 1.0, mu) for sign in (1, -1))
+        heights = [each.value + mu * each.log_det for each in (up, down)]
+        now = found.value + mu * found.log_det
+        assert (heights[0] - heights[1]) / 4e-2 == pytest.approx(found.gradient[k], rel=1e-4)
+        assert -(heights[0] + heights[1] - 2 * now) / 4e-4 == pytest.approx(found.curvature[k], rel=1e-2)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_derivatives_are_those_of_differences(seed):
     """Of the least value and of log det; the second ones of neurons with one hinge, which are exact."""
@@ -247,6 +265,10 @@ def test_what_is_no_dual_is_refused(case):
     assert not case.proves(eps=-case.eps)
     assert not case.proves(above=Fraction(100))
     assert not case.proves(steps=steps[:1])
+    kept = np.ones(len(steps[0].kept))
+    for drop, gain in ((kept, np.zeros((len(kept), len(kept)))), (kept[:1], steps[0].gain), (-kept, steps[0].gain)):
+        assert not case.proves(steps=(replace(steps[0], drop=drop, gain=gain), steps[1]))
+    assert not case.proves(steps=(replace(steps[0], gain=np.zeros((len(kept), 7))), steps[1]))
     assert not case.proves(steps=(steps[0], replace(steps[1], exponent=steps[1].exponent + 40)))
     assert not case.proves(at=replace(at, delta=at.delta[:1]))
     assert not case.proves(at=replace(at, delta=at.delta + 0.5)), "a point far from the least value proves little"

@@ -15,7 +15,8 @@ with γ·(||δ||² - eps²), γ > 0, they are added to the lead. With α = λ1 +
     α·ν² - D·z² + p·y + r·z + λ6·u·l,      D = α·M² - λ3,
     p = -λ2·u + λ3·l - λ4 - λ5 + λ6·(u - l),      r = -λ3·l + λ5 - λ6·u.                                          (1)
 
-A hinge that does not bend is no variable: y = z if z >= 0 everywhere (M = 1), y = 0 if z <= 0 (M = 0). So δ and the ν
+A hinge that does not bend is no variable: y = z if z >= 0 everywhere (M = 1), y = 0 if z <= 0 (M = 0). Its only terms
+are λ3 times z² - u·z, or z² - l·z: z stays between zero and the other end; D = -λ3, r = -λ3·u, or -λ3·l. So δ and the ν
 of the others are the free variables: z = W·y + b, y = M·z + ν, layer after layer.
 
 A HALFSPACE of a split, s·z <= 0 with s = 1 or -1, adds β·s·z, β >= 0; and in it the hinge does not bend.
@@ -31,6 +32,13 @@ Proof. Let q_0 = γ·(1 - η)·||δ||²; then W_1·δ is in E(S_1, q_0). If ζ i
 ζᵀ(S⁻¹ - V²)ζ, and so not negative. A·ζ + Σ c·ν is an image of it, in E(P, q'), and the next ζ in E(W·P·Wᵀ, q').
 (Where S is singular, as in `ellipsoids`.) After the last layer q' >= 0, which is (2). So K > 0 is needed for *every*
 layer, the last one included. ∎
+
+WHERE D IS NEGATIVE it makes the ellipsoid smaller. Let c_k >= 0, c_k² <= -D_k, C = diag(c), and G be any matrix. Then S
+may be replaced by J = (I - G·C)·S·(I - G·C)ᵀ + G·Gᵀ, and q by q + |C·ζ|²: if (dᵀζ)² <= q·dᵀSd for all d, then
+
+    (dᵀζ)² = (dᵀ(I - GC)ζ + (Gᵀd)ᵀ(Cζ))² <= (q + |Cζ|²)·dᵀJd                         (Cauchy-Schwarz, twice).
+
+|C·ζ|² is at most what -Σ D·ζ² has of these, so (2) stands. (For S·C·(C·S·C + I)⁻¹ J is the least: that is a guess.)
 
 THE BOUND. By (2) Φ is at least η·(γ·||·||² + Σ α·(·)²) above its tangent at any point, so with its gradient g there
 
@@ -58,7 +66,7 @@ from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix, exact_integers
 from intervalcert.numbers.parsing import MAX_BINARY_EXPONENT
 from intervalcert.proof.data import Witness
-from intervalcert.proof.ellipsoids import LoewnerMajorant, Step, check_majorant, check_step, point
+from intervalcert.proof.ellipsoids import LoewnerMajorant, Step, are_finite, check_majorant, check_step, point
 from intervalcert.proof.hinges import (
     ETA,
     DualClaim,
@@ -80,12 +88,17 @@ __all__ = ["DualChecker", "DualStep", "has_dual"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DualStep(Witness):
-    """Of one hidden layer: which neurons go on, S from above on the scale 2^exponent of the P before it, v, and B."""
+    """Of one hidden layer: which neurons go on, S from above on the scale 2^exponent of the P before it, v, and B.
+
+    drop: c of these neurons; gain: the columns of G where it is not zero. None of both if there are no columns.
+    """
 
     kept: Indices
     exponent: int
     s: LoewnerMajorant
     step: Step
+    drop: Floats
+    gain: Floats
 
 
 def has_dual(network: Network) -> bool:
@@ -190,6 +203,7 @@ class DualChecker:
             if not len(kept):
                 continue
             above = check_majorant(s.ldexp(-step.exponent).block(kept, kept), step.s, backend)
+            above = _dropped(above, step, backend)
             check_step(step.step, above, backend)
             column = backend.matrix(RationalMatrix.from_fractions([[slopes[k]] for k in kept.tolist()]))
             b = point(step.step.after, backend).row_scaled(column)
@@ -299,7 +313,29 @@ def _checked_kept(
     bends = sum_of_bends(hinges)
     if bends is not None and not ((v * v * bends[1] << down) >= ((bends[0][kept] * unit**2) << up)).all():
         raise UndecidedError("a step does not cover how far the neurons bend")
+    if step.drop.shape != kept.shape or step.gain.shape != (len(kept), np.count_nonzero(step.drop)):
+        raise UndecidedError("a step of other neurons")
+    if not are_finite(step.drop, step.gain) or (step.drop < 0).any():
+        raise UndecidedError("what a step takes off is no number")
+    if step.drop.any():
+        c, over = exact_integers(step.drop)
+        if (
+            bends is None
+            or not ((c * c * bends[1] << down) <= ((-bends[0][kept] * over**2) << up))[step.drop > 0].all()
+        ):
+            raise UndecidedError("a step takes off more than the neurons bend back")
     return kept
+
+
+def _dropped(s: Matrix[Any], step: DualStep, backend: Backend[Any]) -> Matrix[Any]:
+    """J. s: S', of the neurons that are kept."""
+    some = np.flatnonzero(step.drop)
+    if not len(some):
+        return s
+    every, gain = np.arange(s.shape[0]), point(step.gain, backend)
+    c, ones = step.drop[some], np.ones(s.shape[0])
+    left = s - gain @ s.block(some, every).diag_scaled(c, ones)  # (I - GC)·S
+    return left - left.block(every, some).diag_scaled(ones, c) @ gain.transposed() + gain @ gain.transposed()
 
 
 def _scaled_up(x: Floats, exponent: int) -> Floats:

@@ -330,7 +330,7 @@ class GraphDualChecker:
             bends, cut = hinge.alpha > 0, np.zeros(rows, dtype=bool)
             cut[list(own)] = True
             pinned.append((cut & ~bends).astype(np.float64))
-            wanted |= bends | cut
+            wanted |= bends | cut | (hinge.numbers[2] > 0)
             free |= bends | cut
             for k in np.flatnonzero(~bends & (hinge.middle != 0)).tolist():
                 slopes[k] += hinge.weight * Fraction(float(hinge.middle[k]))

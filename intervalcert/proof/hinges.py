@@ -42,7 +42,9 @@ __all__ = [
 ETA = Fraction(1, 2**30)
 
 NAMES = ("alpha", "middle", "lambda3", "lambda4", "lambda5", "lambda6", "split")
-"""The rows of the numbers of a hinge, one column for each neuron. alpha is 0 where it does not bend; split is β·s."""
+"""The rows of the numbers of a hinge, one column for each neuron. alpha is 0 where it does not bend, and lambda3 then
+multiplies z² - u·z, or z² - l·z; split is β·s.
+"""
 
 Range = tuple[Floats, Floats]
 """Of a site: floats between which each argument stays at all inputs within eps; proved."""
@@ -178,7 +180,7 @@ def checked_hinge(
     is_zero = ~bends & (numbers[1] == 0) & ((most <= 0).astype(bool) | (signs == 1))
     if not (bends | is_line | is_zero).all() or (bends & (signs != 0)).any():
         raise UndecidedError("a hinge that may bend is taken for a line, or the other way round")
-    if (numbers[2:6] < 0).any() or (numbers[0] < 0).any() or numbers[2:6, ~bends].any() or nu[~bends].any():
+    if (numbers[2:6] < 0).any() or (numbers[0] < 0).any() or numbers[3:6, ~bends].any() or nu[~bends].any():
         raise UndecidedError("multipliers of the wrong sign, or where there are none")
     if (numbers[6] * signs < 0).any() or numbers[6, signs == 0].any():
         raise UndecidedError("a halfspace on the wrong side")
@@ -187,9 +189,10 @@ def checked_hinge(
         raise UndecidedError("multipliers of the wrong sign")
     lower, upper = np.where(least < 0, least, 0), np.where(most > 0, most, 0)  # l and u, over `over`
     p = -two * upper + ((three * lower + six * (upper - lower)) - (four + five) * over) * unit  # over unit²·over
-    r = (five + split) * over - three * lower - six * upper  # over unit·over
+    far = np.where(is_line, upper, lower)  # the end of the range that is not the kink, where it does not bend
+    r = (five + split) * over - three * np.where(bends, lower, far) - six * upper  # over unit·over
     constant = Fraction(int((six * upper * lower).sum()), unit * over**2)
-    bend = np.where(bends, alpha * middle * middle - three * unit * unit, 0)  # over unit³
+    bend = alpha * middle * middle - three * unit * unit  # over unit³
     return Hinge(
         kink,
         weight,

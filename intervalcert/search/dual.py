@@ -176,7 +176,9 @@ def _covariances(site: Bends, step: _Passed, known: Floats | None) -> Known:
         across = -seen[some, some] * ratio
         own = own - ratio**2 * known[some, some]
     m, of_hinges = terms.part, var[some]
-    return Known(of_hinges, m * of_hinges + across, m * m * of_hinges + 2 * m * across + own, var[site.cut])
+    return Known(
+        of_hinges, m * of_hinges + across, m * m * of_hinges + 2 * m * across + own, var[site.cut], var[site.still]
+    )
 
 
 def _information(step: _Passed, known: Floats | None) -> Floats:

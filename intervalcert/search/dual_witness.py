@@ -92,20 +92,24 @@ class DualSetting:
         layout: Layout,
         values: Sequence[Floats],
         ranges: Sequence[Range],
+        widest: Sequence[Range],
         eps: float,
         splits: Splits | None = None,
     ) -> None:
-        """values: of the arguments of the first sites, at the input. ranges: between which they stay.
+        """values: of the arguments of the first sites, at the input. ranges: between which they stay. widest: between
+        which they were known to stay at first.
 
         Raises: FloatingPointError for numbers beyond the floats.
         """
         self._layout, self._splits = layout, splits or {}
         self._hinges = [
             [
-                _Place.of(float(weight), float(kink), z, ends, self._signs(site, index, len(z)))
+                _Place.of(float(weight), float(kink), z, ends, wide, self._signs(site, index, len(z)))
                 for index, (weight, kink) in enumerate(function.hinges)
             ]
-            for site, (function, z, ends) in enumerate(zip(layout.functions, values, ranges, strict=False))
+            for site, (function, z, ends, wide) in enumerate(
+                zip(layout.functions, values, ranges, widest, strict=False)
+            )
         ]
         sites = [
             _site(len(z), float(function.slope), hinges)
@@ -138,6 +142,7 @@ class DualSetting:
             parts += [
                 self._of_sectors(site, gamma * own * site.weight**2, lead).ravel(),
                 self._little(site.cut_at, lead),
+                self._little(site.edge**2, lead),
             ]
         return np.concatenate(parts)
 
@@ -160,13 +165,15 @@ class DualSetting:
         hinges: list[list[Floats]] = []
         cuts: dict[Place, float] = {}
         for index, part in enumerate(self.form.parts(multipliers)):
-            of_hinges, betas = self.form.sites[index].split(part)
+            of_hinges, betas, stays = self.form.sites[index].split(part)
             at, made = 0, []
-            beta = iter(betas.tolist())
+            beta, stay = iter(betas.tolist()), iter(stays.tolist())
             for which, place in enumerate(self._hinges[index]):
                 made.append(np.zeros((MULTIPLIERS, len(place.slope))))
                 made[-1][:, place.bends] = of_hinges[:, at : at + len(place.bends)]
                 at += len(place.bends)
+                for neuron in place.still.tolist():
+                    made[-1][1 if place.slope[neuron] else 2, neuron] = next(stay)
                 cuts |= {(index, which, neuron): next(beta) for neuron in place.cut.tolist()}
             hinges.append(made)
         return Multipliers(float(multipliers[0]), hinges, cuts)
@@ -175,10 +182,11 @@ class DualSetting:
         """From those of a form whose halfspaces, or ranges, were fewer or wider; such that there is a least value."""
         parts = [np.array([known.gamma])]
         for index, site in enumerate(self.form.sites):
-            of_hinges, betas = [np.zeros((MULTIPLIERS, 0))], []
+            of_hinges, betas, stays = [np.zeros((MULTIPLIERS, 0))], [], [np.zeros(0)]
             for which, place in enumerate(self._hinges[index]):
                 before = known.hinges[index][which]
                 of_hinges.append(before[:, place.bends])
+                stays.append(np.where(place.slope[place.still] == 1, before[1, place.still], before[2, place.still]))
                 for neuron, sign in zip(place.cut.tolist(), place.sign.tolist(), strict=True):
                     own = before[3 if sign < 0 else 4, neuron]  # -y, or -w, is s·z in the halfspace
                     betas.append(known.cuts.get((index, which, neuron), own))
@@ -186,6 +194,7 @@ class DualSetting:
             little = self._little(wide, lead)
             least = np.array([little / wide, little / wide, little / wide, little, little, little / wide])
             parts += [np.maximum(some, least).ravel(), np.maximum(betas, self._little(site.cut_at, lead))]
+            parts.append(np.maximum(np.concatenate(stays), self._little(site.edge**2, lead)))
         return np.concatenate(parts)
 
     def calmer(self, multipliers: Floats, part: float) -> Floats:
@@ -217,28 +226,29 @@ class DualSetting:
         gamma = float(_short(multipliers[:1])[0])
         numbers, solved = [], [np.array([gamma])]
         for index, part in enumerate(self.form.parts(multipliers)):
-            of_hinges, betas = self.form.sites[index].split(_short(part))
+            of_hinges, betas, stays = self.form.sites[index].split(_short(part))
             alpha, two, three, four, five, six = of_hinges
             # λ2 = α·(1 - 2M) + λ3 must not be below zero: M is rounded down, by more than floats are off.
             middle = (np.floor((alpha - two + three) / (2 * alpha) * _GRID) - 1) / _GRID
             two = alpha * (1 - 2 * middle) + three
-            solved += [np.array([alpha, two, three, four, five, six]).ravel(), betas]
-            numbers.append(self._placed(index, np.array([alpha, middle, three, four, five, six]), betas))
+            solved += [np.array([alpha, two, three, four, five, six]).ravel(), betas, stays]
+            numbers.append(self._placed(index, np.array([alpha, middle, three, four, five, six]), betas, stays))
         joined = np.concatenate(solved)
         solution = self.form.solved(joined, self.form.direction(goal), value, 0.0)
         witness = DualWitness(goal, gamma, tuple(numbers))
         point = DualPoint(solution.delta, self._free(joined, solution))
         return Found(witness, self._layout.steps(witness, self.form, joined), point, solution.value)
 
-    def _placed(self, index: int, of_those: Floats, betas: Floats) -> tuple[Floats, ...]:
+    def _placed(self, index: int, of_those: Floats, betas: Floats, stays: Floats) -> tuple[Floats, ...]:
         """For each hinge the rows `NAMES`, of all arguments."""
-        found, at, cut = [], 0, 0
+        found, at, cut, still = [], 0, 0, 0
         for place in self._hinges[index]:
             made = np.zeros((len(NAMES), len(place.slope)))
             made[1] = place.slope
             made[:MULTIPLIERS, place.bends] = of_those[:, at : at + len(place.bends)]
             made[MULTIPLIERS, place.cut] = betas[cut : cut + len(place.cut)] * place.sign
-            at, cut = at + len(place.bends), cut + len(place.cut)
+            made[2, place.still] = stays[still : still + len(place.still)]
+            at, cut, still = at + len(place.bends), cut + len(place.cut), still + len(place.still)
             found.append(made)
         return tuple(found)
 
@@ -271,7 +281,7 @@ class DualSetting:
 class _Place:
     """Of one hinge: where its arguments are. bends: those that may reach the kink; slope: 1 or 0 of the others.
 
-    cut, sign: those in a halfspace, and s.
+    cut, sign: those in a halfspace, and s. still: those that stay on one side, but were not known to at first.
     """
 
     weight: float
@@ -282,17 +292,22 @@ class _Place:
     slope: Floats
     cut: Indices
     sign: Floats
+    still: Indices
 
     @staticmethod
-    def of(weight: float, kink: float, z: Floats, ends: Range, signs: Floats) -> _Place:
-        # A little outward: what rounds here must not be taken for a line there.
-        low, high = (end - kink for end in ends)
-        unsure = _UNSURE * (np.abs(ends[0]) + np.abs(ends[1]) + abs(kink)) if kink else 0.0
-        low, high = low - unsure, high + unsure
+    def of(weight: float, kink: float, z: Floats, ends: Range, widest: Range, signs: Floats) -> _Place:
+        def from_kink(ends: Range) -> Range:
+            # A little outward: what rounds here must not be taken for a line there.
+            unsure = _UNSURE * (np.abs(ends[0]) + np.abs(ends[1]) + abs(kink)) if kink else 0.0
+            return ends[0] - kink - unsure, ends[1] - kink + unsure
+
+        (low, high), (least, most) = from_kink(ends), from_kink(widest)
         bends = (low < 0) & (high > 0) & (signs == 0)
         cut = np.flatnonzero(signs)
         slope = np.where(~bends & ((low >= 0) | (signs < 0)) & (signs <= 0), 1.0, 0.0)
-        return _Place(weight, z - kink, low, high, np.flatnonzero(bends), slope, cut, signs[cut])
+        far = np.where(slope == 1, high, low)
+        still = np.flatnonzero(~bends & (least < 0) & (most > 0) & (far != 0))
+        return _Place(weight, z - kink, low, high, np.flatnonzero(bends), slope, cut, signs[cut], still)
 
 
 def _site(rows: int, slope: float, hinges: Sequence[_Place]) -> Bends:
@@ -316,6 +331,9 @@ def _site(rows: int, slope: float, hinges: Sequence[_Place]) -> Bends:
         joined([place.sign for place in hinges]),
         joined([place.at[place.cut] for place in hinges]),
         shift,
+        joined([place.still for place in hinges], np.intp),
+        joined([np.where(place.slope == 1, place.high, place.low)[place.still] for place in hinges]),
+        joined([place.at[place.still] for place in hinges]),
     )
 
 
@@ -352,8 +370,7 @@ class ChainLayout(Layout):
                 alpha, middle, three = hinge[:3]
                 slopes += float(weight) * middle
                 spread += float(weight) ** 2 * np.divide(room, alpha, out=np.zeros(len(w)), where=alpha > 0)
-                bent = np.where(alpha > 0, alpha * middle**2 - three, 0.0)
-                bend += bent + np.where(bent > 0, _UNSURE * (alpha * middle**2 + three), 0.0)
+                bend += alpha * middle**2 - three + _UNSURE * (alpha * middle**2 + three)
             with np.errstate(over="raise", invalid="raise", divide="raise"):
                 if before is None:
                     s, scale = self._gram * (room / witness.gamma), 0
@@ -362,14 +379,15 @@ class ChainLayout(Layout):
                     s, scale = w @ before @ w.T, total
                 power = int(np.frexp(max(float(s.diagonal().max()), 2.0**-900))[1])
                 total = scale + power
-                kept = np.flatnonzero((slopes != 0) | (spread > 0))
+                kept = np.flatnonzero((slopes != 0) | (spread > 0) | (bend < 0))
                 if not len(kept):
                     return (*found, *(_nothing(power) for _ in range(len(witness.numbers) - len(found))))
                 majorant = guess_majorant(np.ldexp(s[np.ix_(kept, kept)], -power))
                 v = np.sqrt(np.ldexp(np.maximum(bend[kept], 0.0), total))
                 v = np.where(bend[kept] > 0, np.nextafter(v * (1 + 2.0**-50), np.inf), 0.0)
-                step = guess_inner(majorant.above, v)
-                found.append(DualStep(kept, power, majorant, step))
+                drop, gain, smaller = _dropped(majorant.above, np.ldexp(np.maximum(-bend[kept], 0.0), total))
+                step = guess_inner(smaller, v)
+                found.append(DualStep(kept, power, majorant, step, drop, gain))
                 before = slopes[kept, None] * step.after * slopes[kept]
                 before.flat[:: len(kept) + 1] += np.ldexp(spread[kept], -total)
         return tuple(found)
@@ -379,7 +397,17 @@ def _nothing(power: int) -> DualStep:
     """Of a layer after which nothing changes."""
     none, empty = np.zeros(0), np.zeros((0, 0))
     step = Step(Sector(none, none), none, none, empty, empty, empty, 0.0, 0.0)
-    return DualStep(np.zeros(0, dtype=np.intp), power, LoewnerMajorant(empty, empty, 0.0), step)
+    return DualStep(np.zeros(0, dtype=np.intp), power, LoewnerMajorant(empty, empty, 0.0), step, none, empty)
+
+
+def _dropped(s: Floats, squares: Floats) -> tuple[Any, Any, Any]:
+    """c, with squares a little below these; G; and J."""
+    c = np.sqrt(squares) * (1 - 2.0**-48)
+    some = np.flatnonzero(c)
+    across = s[:, some] * c[some]
+    gain = np.linalg.solve(across[some] * c[some, None] + np.eye(len(some)), across.T).T
+    left = s - gain @ across.T
+    return c, gain, left - (left[:, some] * c[some]) @ gain.T + gain @ gain.T
 
 
 def _short(x: Floats) -> Floats:

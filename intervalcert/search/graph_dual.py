@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from intervalcert.backends.protocol import Floats
+from intervalcert.backends.protocol import Floats, Indices
 from intervalcert.errors import UndecidedError
 from intervalcert.model.network import Network
 from intervalcert.proof.graph_dual import Convexity, NearValues, SiteRows, rows_of
@@ -45,8 +45,8 @@ _ROOM, _FEW = 2.0**-42, 256
 class _Direction:
     """Of a goal: its row by all variables, and how much it changes by what is pinned.
 
-    basis: of the directions of the input that matter; None for all. rows, cuts: of each site, by these, and by the
-    variables of the sites before it.
+    basis: of the directions of the input that matter; None for all. rows, cuts, stills: of each site, by these, and by
+    the variables of the sites before it.
     """
 
     row: Floats
@@ -54,6 +54,7 @@ class _Direction:
     basis: Floats | None
     rows: Sequence[Floats]
     cuts: Sequence[Floats]
+    stills: Sequence[Floats]
 
     @property
     def wide(self) -> int:
@@ -63,10 +64,18 @@ class _Direction:
 
 @dataclass(frozen=True, eq=False)
 class _Lines:
-    """Of hinges, or of halfspaces, the rows by all variables, and how much they change by what is pinned; by sites."""
+    """Of some arguments the rows by all variables, and how much they change by what is pinned; by sites."""
 
     rows: Sequence[Floats]
     moved: Sequence[Floats]
+
+
+def _lines(made: Sequence[tuple[Floats, Floats]], places: Sequence[Indices]) -> _Lines:
+    """Of some of what was made of each site."""
+    return _Lines(
+        [rows[some] for (rows, _), some in zip(made, places, strict=True)],
+        [moved[some] for (_, moved), some in zip(made, places, strict=True)],
+    )
 
 
 class GraphForm(Form):
@@ -84,8 +93,7 @@ class GraphForm(Form):
         self.work = float(count) ** 3
         self._plan = [_asked(site) for site in sites]
         self._goals: dict[Goal, _Direction] = {}
-        self._hinges: _Lines | None = None
-        self._cuts: _Lines | None = None
+        self._known: tuple[_Lines, _Lines, _Lines] | None = None
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
@@ -121,17 +129,12 @@ class GraphForm(Form):
                 values[:, : rows.shape[1]] = plain_values(rows)
             return values[:, column] * weight, values @ shift
 
-        if self._hinges is None:
+        if self._known is None:
             made = [by_variables(rows) for rows in found.of_sites]
             at = [np.searchsorted(asked.wanted, x.neuron) for asked, x in zip(self._plan, self.sites, strict=True)]
             cut = [np.searchsorted(asked.wanted, x.cut) for asked, x in zip(self._plan, self.sites, strict=True)]
-            self._hinges, self._cuts = (
-                _Lines(
-                    [rows[some] for (rows, _), some in zip(made, places, strict=True)],
-                    [moved[some] for (_, moved), some in zip(made, places, strict=True)],
-                )
-                for places in (at, cut)
-            )
+            still = [np.searchsorted(asked.wanted, x.still) for asked, x in zip(self._plan, self.sites, strict=True)]
+            self._known = _lines(made, at), _lines(made, cut), _lines(made, still)
         rows, moved = by_variables(found.goals)
         if not len(rows):
             rows, moved = np.zeros((len(goals), len(weight))), np.zeros(len(goals))
@@ -140,9 +143,9 @@ class GraphForm(Form):
         def reduced(lines: Floats) -> Floats:
             return lines if basis is None else np.hstack([lines[:, :inputs] @ basis, lines[:, inputs:]])
 
-        hinges, cuts = (self._before(known.rows, reduced) for known in self._lines)
+        hinges, cuts, stills = (self._before(known.rows, reduced) for known in self._lines)
         return {
-            goal: _Direction(row, float(by), basis, hinges, cuts)
+            goal: _Direction(row, float(by), basis, hinges, cuts, stills)
             for goal, row, by in zip(goals, reduced(rows), moved, strict=True)
         }
 
@@ -152,11 +155,11 @@ class GraphForm(Form):
         return [np.ascontiguousarray(reduced(rows[:, :end])) for rows, end in zip(lines, ends, strict=False)]
 
     @property
-    def _lines(self) -> tuple[_Lines, _Lines]:
-        """Of hinges, and of halfspaces."""
-        if self._hinges is None or self._cuts is None:
+    def _lines(self) -> tuple[_Lines, _Lines, _Lines]:
+        """Of hinges, of halfspaces, and of what stays on one side."""
+        if self._known is None:
             raise ValueError("a form without a goal")
-        return self._hinges, self._cuts
+        return self._known
 
     def _basis(self, goals: Floats) -> Floats | None:
         """Of the directions of the input that matter; None if these are nearly all of them."""
@@ -171,32 +174,35 @@ class GraphForm(Form):
     # -- the form ----------------------------------------------------------------------------------------------------
 
     def solved(self, multipliers: Floats, direction: _Direction, value: float, weight: float) -> Solution:
-        gamma, (hinges, cuts) = float(multipliers[0]), self._lines
+        gamma, (hinges, cuts, stills) = float(multipliers[0]), self._lines
         linear, start = direction.row.copy(), direction.wide
         least = value + direction.moved - gamma * self._eps**2
         for index, (site, part) in enumerate(zip(self.sites, self.parts(multipliers), strict=True)):
-            of_hinges, beta = site.split(part)
+            of_hinges, beta, stay = site.split(part)
             y = np.maximum(site.at, 0.0)
             values, by_z, by_y = slopes_of_terms(site.at + hinges.moved[index], y, site.low, site.high)
             least += float((of_hinges * values).sum())
             least += float((beta * site.sign) @ (site.cut_at + cuts.moved[index]))
             linear[:start] += direction.rows[index].T @ (of_hinges * by_z).sum(axis=0)
             linear[:start] += direction.cuts[index].T @ (beta * site.sign)
+            still_at = site.still_at + stills.moved[index]
+            least += float(stay @ (still_at * (still_at - site.edge)))
+            linear[:start] += direction.stills[index].T @ (stay * (2 * still_at - site.edge))
             linear[start : start + site.count] += (of_hinges * by_y).sum(axis=0)
             start += site.count
-        factor, scales = _factor(self._hessian(multipliers, direction.rows, direction.wide))
+        factor, scales = _factor(self._hessian(multipliers, direction.rows, direction.stills, direction.wide))
         root = _inverse(factor) * scales  # H⁻¹ = rootᵀ·root
         v = -(root.T @ (root @ linear)) / 2
         log_det = 2 * float(np.log(factor.diagonal()).sum() - np.log(scales).sum())
         return self._solution(least + float(linear @ v) / 2, log_det, multipliers, v, root, direction, weight)
 
-    def _hessian(self, multipliers: Floats, rows: Sequence[Floats], wide: int) -> Floats:
+    def _hessian(self, multipliers: Floats, rows: Sequence[Floats], stills: Sequence[Floats], wide: int) -> Floats:
         count = wide + sum(site.count for site in self.sites)
         found, start = np.zeros((count, count)), wide
         found.flat[: wide * (count + 1) : count + 1] = multipliers[0]
-        for site, part, lines in zip(self.sites, self.parts(multipliers), rows, strict=True):
-            alpha, two, three = site.split(part)[0][:3]
-            weighted = np.sqrt(three)[:, None] * lines
+        for site, part, lines, still in zip(self.sites, self.parts(multipliers), rows, stills, strict=True):
+            (alpha, two, three, *_), _, stay = site.split(part)
+            weighted = np.concatenate([np.sqrt(three)[:, None] * lines, np.sqrt(stay)[:, None] * still])
             found[:start, :start] += weighted.T @ weighted
             own = slice(start, start + site.count)
             across = ((alpha - two + three) / 2)[:, None] * lines  # α·M
@@ -217,7 +223,7 @@ class GraphForm(Form):
         mu: float,
     ) -> Solution:
         """root: whose square H⁻¹ is, as rootᵀ·root."""
-        hinges, cuts = self._lines
+        hinges, cuts, stills = self._lines
         start = direction.wide
         delta, head = v[:start], root[:, :start].T @ root[:, :start]
         gradients = [np.array([float(delta @ delta) - self._eps**2 + mu * float(np.trace(head))])]
@@ -228,11 +234,13 @@ class GraphForm(Form):
             zeta, seen, alone = np.zeros(site.rows), root[:, :start] @ rows.T, root[:, own]
             zeta[site.neuron] = hinges.moved[index] + rows @ v[:start]
             zeta[site.cut] = cuts.moved[index] + of_cuts @ v[:start]
+            zeta[site.still] = stills.moved[index] + direction.stills[index] @ v[:start]
             known = Known(
                 (seen * seen).sum(axis=0),
                 (seen * alone).sum(axis=0),
                 (alone * alone).sum(axis=0),
                 ((root[:, :start] @ of_cuts.T) ** 2).sum(axis=0),
+                ((root[:, :start] @ direction.stills[index].T) ** 2).sum(axis=0),
             )
             first, second = derivatives(site, zeta, v[own], known, mu)
             gradients.append(first)
@@ -248,7 +256,8 @@ class GraphForm(Form):
 
     def convexity(self, multipliers: Floats) -> Convexity:
         """L, R and e, in all directions of the input. Raises: LinAlgError."""
-        form = self._hessian(multipliers, self._before(self._lines[0].rows, lambda lines: lines), self._network.inputs)
+        hinges, _, stills = (self._before(known.rows, lambda lines: lines) for known in self._lines)
+        form = self._hessian(multipliers, hinges, stills, self._network.inputs)
         scales = np.ldexp(1.0, -np.rint(np.log2(form.diagonal()) / 2).astype(int))
         room = _ROOM * max(len(form), _FEW) ** 2
         scaled = form * scales * scales[:, None]
@@ -257,8 +266,8 @@ class GraphForm(Form):
 
 
 def _asked(site: Bends) -> SiteRows:
-    some = np.union1d(site.neuron, site.cut).astype(np.intp)
-    return SiteRows([Fraction(x) for x in site.base.tolist()], some, some)
+    free = np.union1d(site.neuron, site.cut).astype(np.intp)
+    return SiteRows([Fraction(x) for x in site.base.tolist()], free, np.union1d(free, site.still).astype(np.intp))
 
 
 def _factor(form: Floats) -> tuple[Floats, Floats]:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from intervalcert.backends.protocol import Floats
-from intervalcert.search.hinges import Form
+from intervalcert.backends.protocol import Floats, Indices
+from intervalcert.search.hinges import MULTIPLIERS, Form
 
 __all__ = ["best_multipliers"]
 
@@ -36,14 +36,17 @@ def best_multipliers(form: Form, direction: Any, value: float, eps: float) -> Fl
     """
     from scipy.optimize import minimize_scalar
 
-    count = form.size - 1
+    betas = _places_of_halfspaces(form)
+    count = len(betas)
     # With γ = 1/2 the least value is attained at δ = -(g + Gᵀβ): the form is known from 1 + count points.
-    some = np.hstack([np.full((1 + count, 1), 0.5), np.eye(1 + count, count, -1)])
+    some = np.zeros((1 + count, form.size))
+    some[:, 0] = 0.5
+    some[1 + np.arange(count), betas] = 1.0
     solved = [form.solved(multipliers, direction, value, 0.0) for multipliers in some]
     g = -solved[0].delta
     constant = solved[0].value + eps**2 / 2 + float(g @ g) / 2
     rows = np.array([solved[0].delta - each.delta for each in solved[1:]]).reshape(count, len(g))
-    at_zero = solved[0].gradient[1:] + rows @ g
+    at_zero = solved[0].gradient[betas] + rows @ g
     basis = np.linalg.qr(np.vstack([g, rows]).T)[0]
     g, rows = basis.T @ g, rows @ basis
 
@@ -60,7 +63,18 @@ def best_multipliers(form: Form, direction: Any, value: float, eps: float) -> Fl
     beta = at(best.x)[1]
     gained = float(at_zero @ beta) - eps * float(np.linalg.norm(g + rows.T @ beta))
     beta *= min(1.0, _FAR * size / max(gained, 1e-300))  # the value is concave: a part of β gives as much of it
-    return np.concatenate([[max(float(np.linalg.norm(g + rows.T @ beta)) / (2 * eps), np.exp(least))], beta])
+    found = np.zeros(form.size)
+    found[0], found[betas] = max(float(np.linalg.norm(g + rows.T @ beta)) / (2 * eps), np.exp(least)), beta
+    return found
+
+
+def _places_of_halfspaces(form: Form) -> Indices:
+    """Among all multipliers. Those of what stays on one side are zero: its halfspace says more."""
+    found, start = [np.zeros(0, dtype=np.intp)], 1
+    for site in form.sites:
+        found.append(start + MULTIPLIERS * site.count + np.arange(len(site.cut)))
+        start += site.size
+    return np.concatenate(found)
 
 
 def _beta(gamma: float, g: Floats, rows: Floats, at_zero: Floats, size: float) -> Floats:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -30,7 +30,8 @@ class Bends:
     base: the slope of each argument without these. neuron: which one a hinge is of; weight: c. at: z - k at the input;
     low, high: between what it stays. cut, sign, cut_at: of each halfspace s·(z - k) <= 0 the argument, s, and z - k at
     the input. shift: what the lines that functions are in halfspaces give at the input beyond the functions: nothing,
-    unless the input itself is outside.
+    unless the input itself is outside. still: arguments that stay on one side of a kink that they once might have
+    reached, edge: between zero and what they are (less the kink), still_at: what they are at the input.
     """
 
     base: Floats
@@ -43,6 +44,9 @@ class Bends:
     sign: Floats
     cut_at: Floats
     shift: Floats | float = 0.0
+    still: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    edge: Floats = field(default_factory=lambda: np.zeros(0))
+    still_at: Floats = field(default_factory=lambda: np.zeros(0))
 
     @property
     def rows(self) -> int:
@@ -55,12 +59,13 @@ class Bends:
     @property
     def size(self) -> int:
         """Multipliers."""
-        return MULTIPLIERS * self.count + len(self.cut)
+        return MULTIPLIERS * self.count + len(self.cut) + len(self.still)
 
-    def split(self, multipliers: Floats) -> tuple[Floats, Floats]:
-        """Those of the hinges (6 x hinges), and of the halfspaces."""
+    def split(self, multipliers: Floats) -> tuple[Floats, Floats, Floats]:
+        """Those of the hinges (6 x hinges), of the halfspaces, and of what stays on one side."""
         wide = MULTIPLIERS * self.count
-        return multipliers[:wide].reshape(MULTIPLIERS, -1), multipliers[wide:]
+        after = wide + len(self.cut)
+        return multipliers[:wide].reshape(MULTIPLIERS, -1), multipliers[wide:after], multipliers[after:]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +88,7 @@ class Terms:
 
     @staticmethod
     def of(site: Bends, multipliers: Floats) -> Terms:
-        (alpha, two, three, four, five, six), beta = site.split(multipliers)
+        (alpha, two, three, four, five, six), beta, stay = site.split(multipliers)
         one = alpha - two - three
         low, high, z = site.low, site.high, site.at
         y = np.maximum(z, 0.0)
@@ -99,12 +104,14 @@ class Terms:
             return found
 
         linear = by_row(r + part * p) + np.bincount(site.cut, beta * site.sign, site.rows)
+        linear = linear + np.bincount(site.still, stay * (2 * site.still_at - site.edge), site.rows)
         total = float(constant.sum()) + float((beta * site.sign) @ site.cut_at)
+        total += float(stay @ (site.still_at * (site.still_at - site.edge)))
         return Terms(
             alpha,
             part,
             p,
-            by_row(alpha * part**2 - three),
+            by_row(alpha * part**2 - three) - np.bincount(site.still, stay, site.rows),
             site.base + by_row(site.weight * part),
             linear,
             by_row(site.weight**2 / alpha),
@@ -116,13 +123,14 @@ class Terms:
 @dataclass(frozen=True, eq=False)
 class Known:
     """Of the changes if exp(-Φ) were their density: the variance of the ζ of each hinge, its covariance with Δ, the
-    variance of Δ (its own, without the weight); and the variance of ζ for each halfspace.
+    variance of Δ (its own, without the weight); and the variance of ζ for halfspaces, and where it stays on one side.
     """
 
     var: Floats
     covar: Floats
     own: Floats
     cut: Floats
+    still: Floats
 
 
 def derivatives(site: Bends, zeta: Floats, change: Floats, known: Known, mu: float) -> tuple[Floats, Floats]:
@@ -143,8 +151,11 @@ def derivatives(site: Bends, zeta: Floats, change: Floats, known: Known, mu: flo
         two_one, two_two = covar * zz + own * zy, covar * zy + own * yy
         second[k] += mu * (one_one**2 + 2 * one_two * two_one + two_two**2)
     of_cuts = site.sign * (site.cut_at + zeta[site.cut])
-    first = np.concatenate([(values + mu * traces).ravel(), of_cuts])
-    return first, np.concatenate([second.ravel(), known.cut / 2])
+    at = site.still_at + zeta[site.still]
+    of_stills = at * (at - site.edge) + mu * known.still
+    bent = (2 * at - site.edge) ** 2 * known.still / 2 + mu * known.still**2
+    first = np.concatenate([(values + mu * traces).ravel(), of_cuts, of_stills])
+    return first, np.concatenate([second.ravel(), known.cut / 2, bent])
 
 
 def slopes_of_terms(z: Floats, y: Floats, low: Floats, high: Floats) -> tuple[Floats, Floats, Floats]:

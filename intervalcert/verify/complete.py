@@ -42,7 +42,7 @@ _SHORT, _SHORT_STEPS = (1e-4,), 12
 _LONG = (3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6, 3e-7, 1e-7)
 """What log det weighs, as parts of the lead."""
 
-_AGAIN = (1e-5, 1e-6)
+_AGAIN = (3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
 """Once ranges are narrower."""
 
 _WORTH_NARROWING = 0.03

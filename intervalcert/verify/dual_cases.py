@@ -62,7 +62,7 @@ class DualCase(ABC):
 
     def setting(self, ranges: Sequence[Range], sites: int, splits: Splits | None = None) -> DualSetting:
         """Of the first sites."""
-        return DualSetting(self.layout, self.values[:sites], ranges[:sites], self.near_eps, splits)
+        return DualSetting(self.layout, self.values[:sites], ranges[:sites], self.ranges, self.near_eps, splits)
 
     def goal(self, place: int) -> Goal:
         """The lead over one of the others."""

@@ -18,11 +18,11 @@ from compare.harness import Outcome, Setting, store
 from intervalcert.errors import InputError, IntervalcertError
 
 PARTS = ("cross", "seed", "unsound", "attack", "gradients", "gains", "convolutions", "bench")
-APART = ("liresnet", "hunt")
+APART = ("liresnet", "edges", "hunt")
 """Parts that take long, or as long as one likes, and are not in ``all``."""
 
 
-_HELP = f"{', '.join(PARTS)}; or all of these; or {', '.join(APART)}, which takes minutes"
+_HELP = f"{', '.join(PARTS)}; or all of these; or {', '.join(APART)}, which take longer"
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -32,7 +32,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 DESCRIBING = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"]
 """A changelog names what was, too."""
 
-OTHER_OPTIONS = {"--short", "--shared", "--check"}
+OTHER_OPTIONS = {"--short", "--shared", "--minutes", "--replay", "--check"}
 """Of compare and ruff."""
 
 

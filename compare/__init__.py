@@ -1,8 +1,9 @@
 """The evidence: a harness that tries to catch intervalcert, and what people run instead, being wrong.
 
-``python -m compare NAME …`` with names among cross, seed, unsound, attack, gradients, gains, bench; or all alone. Each
-part is a module with a function ``run(setting) -> Outcome``. intervalcert is used by its public names, but where a part
-looks at something inside on purpose, and says so: to enclose a Jacobian, to time one step, to break it (`controls`).
+``python -m compare NAME …`` with names among cross, seed, unsound, attack, gradients, gains, convolutions, bench, or
+all of these; or liresnet, edges, hunt. Each part is a module with a function ``run(setting) -> Outcome``. intervalcert
+is used by its public names, but where a part looks at something inside on purpose, and says so: to enclose a Jacobian,
+to time one step, to break it (`controls`).
 """
 
 import os

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from importlib import import_module
+from math import inf
 from pathlib import Path
 from time import perf_counter
 
@@ -17,11 +18,11 @@ from compare.harness import Outcome, Setting, store
 from intervalcert.errors import InputError, IntervalcertError
 
 PARTS = ("cross", "seed", "unsound", "attack", "gradients", "gains", "convolutions", "bench")
-APART = ("liresnet",)
-"""Parts that take long, and are not in ``all``."""
+APART = ("liresnet", "edges", "hunt")
+"""Parts that take long, or as long as one likes, and are not in ``all``."""
 
 
-_HELP = f"{', '.join(PARTS)}; or all of these; or {', '.join(APART)}, which takes minutes"
+_HELP = f"{', '.join(PARTS)}; or all of these; or {', '.join(APART)}, which take longer"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -31,12 +32,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--shared", type=Path, metavar="DIR", help="folder of the paper's files (default: ../shared)")
     parser.add_argument("--out", type=Path, default=here / "out", metavar="DIR", help="results (default: compare/out)")
     parser.add_argument("--short", action="store_true", help="a quick version of each part, as in the tests")
+    parser.add_argument("--minutes", type=_minutes, metavar="N", help="how long to hunt (default: 10)")
+    parser.add_argument("--replay", metavar="KIND:NUMBER", help="one round of the hunt once more")
     arguments = parser.parse_args(argv)
+    if (arguments.minutes is not None or arguments.replay is not None) and arguments.names != ["hunt"]:
+        parser.error("--minutes and --replay are of the hunt")
     if "all" in arguments.names and len(arguments.names) > 1:
         parser.error("all stands alone: it has every part in it")
     names = PARTS if "all" in arguments.names else tuple(dict.fromkeys(arguments.names))
     try:
-        setting = Setting(_shared(arguments.shared, here), arguments.out, arguments.short)
+        shared = _shared(arguments.shared, here)
+        setting = Setting(shared, arguments.out, arguments.short, arguments.minutes, arguments.replay)
         outcomes = [_run(name, setting) for name in names]
     except IntervalcertError as error:
         print(f"compare: {error}", file=sys.stderr)
@@ -45,6 +51,13 @@ def main(argv: list[str] | None = None) -> int:
         print("compare: interrupted", file=sys.stderr)
         return 130
     return 1 if any(outcome.violations for outcome in outcomes) else 0
+
+
+def _minutes(text: str) -> float:
+    found = float(text)
+    if not 0 <= found < inf:
+        raise ValueError(text)
+    return found
 
 
 def _shared(named: Path | None, here: Path) -> Path:

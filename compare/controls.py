@@ -32,12 +32,17 @@ from intervalcert.search import chain as chain_search
 from intervalcert.search import convolutions as convolution_search
 from intervalcert.search import layer_norms as norm_search
 from intervalcert.search.ellipsoids import GuessedStep, guess_majorant, guess_step
+from intervalcert.search.local import near_float
+from intervalcert.verify import deployed, falsify
+from intervalcert.verify import filter as filter_module
+from intervalcert.verify.dual_cases import ChainCase
 
 __all__ = [
     "BOUND_CONTROLS",
     "CONVOLUTION_CONTROLS",
     "GRADIENT_CONTROLS",
     "GRAPH_CONTROLS",
+    "HUNT_CONTROLS",
     "SPOILED",
     "VERDICT_CONTROLS",
     "Broken",
@@ -449,3 +454,56 @@ def _eps_as_float(bounds: Bounds, logits: Logits, eps: Fraction) -> bool:
 
 
 VERDICT_CONTROLS = {"excluding the winner by value": _winner_by_value, "eps read as a float": _eps_as_float}
+
+
+# -- the pipeline of a point, and the decision of many outputs ---------------------------------------------------------
+
+
+@contextmanager
+def _narrow_ranges() -> Iterator[None]:
+    """Half as wide as they are, for search and proof alike."""
+    honest = ChainCase._around
+
+    def around(case: ChainCase, reaches: Any) -> Any:
+        return honest(case, [reach / 2 for reach in reaches])
+
+    with patch.object(ChainCase, "_around", around):
+        yield
+
+
+@contextmanager
+def _counterexamples_believed() -> Iterator[None]:
+    """From an attack that reaches out a little further than it may."""
+    with (
+        patch.object(falsify, "near_float", lambda eps: near_float(eps) * 1.01),
+        patch.object(falsify, "check_counterexample", lambda *_: "exact"),
+    ):
+        yield
+
+
+@contextmanager
+def _programs_without_errors() -> Iterator[None]:
+    with patch.object(deployed, "_kappa", lambda *_: Fraction(0)):
+        yield
+
+
+@contextmanager
+def _radii_of_ties() -> Iterator[None]:
+    """The float next to a supremum in the place of the one below it."""
+    honest = filter_module._float_below_quotient
+
+    def nearest(*arguments: Any) -> Any:
+        radius, sure = honest(*arguments)
+        return np.nextafter(radius, np.inf), sure
+
+    with patch.object(filter_module, "_float_below_quotient", nearest):
+        yield
+
+
+HUNT_CONTROLS: dict[str, tuple[str, Callable[[], Any], int]] = {
+    "ranges half as wide": ("points", _narrow_ranges, 0),
+    "counterexamples believed": ("points", _counterexamples_believed, 0),
+    "a program without errors": ("programs", _programs_without_errors, 0),
+    "a radius that is not below": ("outputs", _radii_of_ties, 0),
+}
+"""The kind of rounds that must catch it, what is broken, and the number of the first round that is tried."""

@@ -24,11 +24,16 @@ _MESSAGES = Console(stderr=True)
 
 @dataclass(frozen=True)
 class Setting:
-    """Where the paper's files are, where results go, and whether a quick look suffices."""
+    """Where the paper's files are, where results go, and whether a quick look suffices.
+
+    minutes, replay: of the hunt: how long, and the one round that is to be run again.
+    """
 
     shared: Path
     out: Path
     short: bool = False
+    minutes: float | None = None
+    replay: str | None = None
 
     def paper_file(self, name: str) -> Path | None:
         """A file of the paper, or None where it is absent: the part is then skipped, not passed."""

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import intervalcert
-from compare.__main__ import PARTS
+from compare.__main__ import APART, PARTS
 from intervalcert.backends import registry
 from intervalcert.bounds.results import Method
 from intervalcert.cli import options
@@ -32,7 +32,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 DESCRIBING = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"]
 """A changelog names what was, too."""
 
-OTHER_OPTIONS = {"--short", "--shared", "--check"}
+OTHER_OPTIONS = {"--short", "--shared", "--minutes", "--replay", "--check"}
 """Of compare and ruff."""
 
 
@@ -286,7 +286,7 @@ def test_few_commands_are_not_run():
         program, *words = shlex.split(command)
         assert program in {"pip", "pytest", "python", "ruff", "lint-imports", ".ci/run"}, command
         if command.startswith("python -m compare"):
-            assert {word for word in words[2:] if word[0].isalpha()} <= {*PARTS, "all"}
+            assert {word for word in words[2:] if word[0].isalpha()} <= {*PARTS, *APART, "all"}
 
 
 @documents([path for path in DESCRIBING if blocks(path, "python")])

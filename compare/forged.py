@@ -108,13 +108,14 @@ class _Small:
         if not len(kept):
             none, empty = np.zeros(0), np.zeros((0, 0))
             nothing = Step(Sector(none, none), none, none, empty, empty, empty, 0.0, 0.0)
-            return (DualStep(kept, 0, LoewnerMajorant(empty, empty, 0.0), nothing),)
+            return (DualStep(kept, 0, LoewnerMajorant(empty, empty, 0.0), nothing, none, empty),)
         majorant = guess_majorant(
             (self.weights[0] @ self.weights[0].T / (witness.gamma * (1 - eta)))[np.ix_(kept, kept)]
         )
         bends = np.maximum(alpha * middle**2 - three, 0.0)[kept]
         v = np.where(bends > 0, np.sqrt(bends) * (1 + 2.0**-50), 0.0)
-        return (DualStep(kept, 0, majorant, guess_inner(majorant.above, v)),)
+        drop, gain = np.zeros(len(kept)), np.zeros((len(kept), 0))
+        return (DualStep(kept, 0, majorant, guess_inner(majorant.above, v), drop, gain),)
 
     def proves(
         self,

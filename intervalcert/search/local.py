@@ -36,6 +36,9 @@ WORTH_PROVING = 1 + 2.0**-20
 HOPELESS = 0.75
 """A lead over eps times its slope: from here on a guess is worth a proof; below this no multipliers will help."""
 
+_FEW = 32
+"""Neurons whose matrices are small enough for their norms themselves."""
+
 NEAR, SLOW = 0.98, 0.2
 """A round gains about half of what the one before did: if it gains less than this part of what is missing, the rest are
 in vain. Nearer than 0.98 all are tried: some rounds lose before they gain."""
@@ -232,9 +235,12 @@ def _still(reach: Floats, sector: Sector) -> tuple[LocalLink, GuessedStep]:
 def _first_weights(s: Floats, spread: Floats) -> Floats:
     """v² = c·ρ/sqrt(S_kk) with ||VSV|| ~ 0.4."""
     v: Floats = np.sqrt(spread / np.sqrt(np.maximum(s.diagonal(), 2.0**-100)))
+    if len(v) <= _FEW:
+        norm = float(np.linalg.norm(v[:, None] * s * v, 2))
+        return v * math.sqrt(_NORM / max(norm, 2.0**-500))
     x = v.copy()
     norm = 1.0
-    for _ in range(12):  # power iteration: a guess is enough
+    for _ in range(12):  # power iteration: a guess is enough, but for few neurons, where it may miss by much
         size = float(np.linalg.norm(x))
         if not size:
             return v

@@ -176,7 +176,12 @@ class RealFalsifier(Falsifier):
             return Falsified(guess, winner, proved_by)
         return None
 
-    def lead_at(self, x: RationalMatrix, eps: Fraction, delta: Floats, winner: int, other: int) -> float:  # noqa: ARG002
+    def lead_at(self, x: RationalMatrix, eps: Fraction, delta: Floats, winner: int, other: int) -> float:
+        if not np.isfinite(delta).all() or np.abs(delta).max() >= 2.0 ** (52 - GRID):
+            return np.inf
+        numbers, unit = exact_integers(_on_grid(delta))
+        if Fraction(int((numbers * numbers).sum()), unit**2) > eps**2:
+            return np.inf
         for _, enclosed in self._evaluators.finer(self._ladder):
             try:
                 high = enclosed(moved(x, _on_grid(delta))).leads(winner)[1]
@@ -229,8 +234,7 @@ class ProgramFalsifier(Falsifier):
     def lead_at(self, x: RationalMatrix, eps: Fraction, delta: Floats, winner: int, other: int) -> float:
         """By the program."""
         _, changed = self._inputs(x, eps, delta)
-        distance = changed - floats_near(x)
-        if not np.linalg.norm(distance) <= near_float(eps) * (1 - 1e-12):
+        if not np.isfinite(changed).all() or distance_squared(changed, x) > eps**2:
             return np.inf
         try:
             logits = self._program.logits(changed[:, None])[:, 0]

@@ -250,3 +250,44 @@ def test_without_its_checks_it_would_prove_what_is_false():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(graph_dual._CheckedForm, "_correction", lambda self, *_: self._backend.scalar(Fraction(0)))
         assert on_the_line(1.0, 1e3, 0.0), "the gradient"
+
+
+def test_masked_arrays_are_read_as_what_they_hold():
+    """A mask would hide negative multipliers from the check that looks for them, and not from the sums."""
+    zero = np.zeros(1)
+    numbers = np.array([[1.0], [0.5], [0.0], [-2.0], [-2.0], [-1.0], [0.0]])
+    mask = np.zeros((7, 1), dtype=bool)
+    mask[3:6] = True
+    witness = graph_dual.DualWitness(Goal(1, 0, 1), 2.0, ((np.ma.masked_array(numbers, mask),),))
+    (kept,) = witness.numbers[0]
+    assert type(kept) is np.ndarray
+    assert not kept.flags.writeable
+    function = LINE.layers[0].activation.piecewise_linear
+    site = graph_dual.Site((0, 0), function, (zero, zero), np.array([2.0]))
+    near = graph_dual.NearValues([site], (np.array([1.0, 0.0]), np.array([1.0, 0.0])), {})
+    h, e = np.array([[2.0, -0.5], [-0.5, 1.0]]), 2.0**-30
+    steps = graph_dual.Convexity(np.linalg.cholesky(h - 2 * e * np.eye(2)), np.ones(2), e)
+    at = graph_dual.DualPoint(np.array([-2.0]), ((np.array([-2.0]),),))
+    checker = GraphDualChecker(LINE, get_backend("exact"), [Fraction(1), Fraction(1)])
+    with pytest.raises(InconclusiveError, match="wrong sign"):
+        checker.check(witness, steps, at, near, [(zero - 2, zero + 2)], Fraction(2))
+
+
+def test_windows_with_one_contender_each_have_a_dual():
+    """Then there is nothing that bends, and the lead is linear: the edge is decided to many digits."""
+    window = graph_networks.Window.padded((1, 4), (1, 2), (1, 2))
+    found = set()
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        terms = [
+            (graph_networks.Term(-1, graph_networks.dense(rng, 4, 2, (2,), (1, 1, 4))),),
+            (graph_networks.Term(0, graph_networks.dense(rng, 3, 2, (1, 1, 2))),),
+        ]
+        network = graph_networks.network_of(rng, terms, [graph_networks.MaxPool.of(1, window).name])
+        for x in some_inputs(seed, 2, 2):
+            inputs = np.array([[float(a) for a in x]])
+            for eps in ("1/1000", "1/4", "1/2"):
+                (verdict,) = certify_inputs(network, inputs, eps, complete=True)
+                assert not verdict.fault
+                found.add(verdict.status)
+    assert found >= {"certified", "falsified"}

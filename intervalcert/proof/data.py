@@ -26,7 +26,7 @@ class Witness:
             if isinstance(value, np.generic):
                 value = value.item()
                 object.__setattr__(self, each.name, value)
-            if isinstance(value, np.ndarray):
+            if isinstance(value, np.ndarray) or type(value) is tuple:
                 object.__setattr__(self, each.name, _kept(value))
             elif each.type == "float" and isinstance(value, int | Fraction):
                 object.__setattr__(self, each.name, float(value))
@@ -40,10 +40,14 @@ class Witness:
         return f"<{type(self).__name__} of {size_of(self)} bytes>"
 
 
-def _kept(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A copy that nobody else has, unless it is one already."""
+def _kept(array: Any) -> Any:
+    """A plain copy that nobody else has, unless it is one already; of a tuple, of all that is in it."""
+    if type(array) is tuple:
+        return tuple(map(_kept, array))
+    if not isinstance(array, np.ndarray):
+        return array
     kind = np.intp if array.dtype == np.intp else np.float64  # indices, or numbers
-    if array.base is None and not array.flags.writeable and array.dtype == kind:
+    if type(array) is np.ndarray and array.base is None and not array.flags.writeable and array.dtype == kind:
         return array
     kept = np.array(array, dtype=kind)
     kept.setflags(write=False)

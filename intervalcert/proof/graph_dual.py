@@ -410,7 +410,7 @@ class _CheckedForm:
         factor, scales, count = convexity.factor, convexity.scales, self._count
         if factor.shape != (count, count) or scales.shape != (count,) or not are_finite(factor, scales, convexity.e):
             raise UndecidedError("a factor of another form")
-        if not ((scales > 0).all() and convexity.e > 0):
+        if scales.dtype != np.float64 or not ((scales > 0).all() and convexity.e > 0):
             raise UndecidedError("scales, or room for errors, that are not positive")
         form, backend = self._hessian(scales), self._backend
         found = point(factor, backend)

@@ -55,11 +55,8 @@ class _Direction:
     rows: Sequence[Floats]
     cuts: Sequence[Floats]
     stills: Sequence[Floats]
-
-    @property
-    def wide(self) -> int:
-        """Entries of δ."""
-        return int(self.rows[0].shape[1])
+    wide: int
+    """Entries of δ."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +142,7 @@ class GraphForm(Form):
 
         hinges, cuts, stills = (self._before(known.rows, reduced) for known in self._lines)
         return {
-            goal: _Direction(row, float(by), basis, hinges, cuts, stills)
+            goal: _Direction(row, float(by), basis, hinges, cuts, stills, inputs if basis is None else basis.shape[1])
             for goal, row, by in zip(goals, reduced(rows), moved, strict=True)
         }
 

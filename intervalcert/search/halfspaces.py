@@ -59,6 +59,8 @@ def best_multipliers(form: Form, direction: Any, value: float, eps: float) -> Fl
         return constant + float(at_zero @ beta) - float(slope @ slope) / (4 * gamma) - gamma * eps**2, beta
 
     least = float(np.log(_LEAST * max(size, 1e-300) / eps**2))
+    if not np.isfinite(least):
+        raise FloatingPointError("numbers beyond the floats")
     best = minimize_scalar(lambda x: -at(x)[0], bounds=(least, least + _SPAN), options={"xatol": 1e-9})
     beta = at(best.x)[1]
     gained = float(at_zero @ beta) - eps * float(np.linalg.norm(g + rows.T @ beta))

@@ -388,6 +388,8 @@ class Pursuit:
                 found = node.climb.found()
             except FLOATS_END as error:
                 raise UndecidedError("no bound") from error
+            if not np.isfinite(found.value):
+                raise UndecidedError("no bound")
             above_it = Fraction(found.value - _SLACK * self._lead)
         claim = self._prover.claimed(found, above_it, node.splits)
         if claim is None:

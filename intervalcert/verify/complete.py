@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from intervalcert.backends.protocol import Backend, Floats
-from intervalcert.errors import shortened
+from intervalcert.errors import InconclusiveError, shortened
 from intervalcert.model.evaluation import Evaluators
 from intervalcert.model.network import Network
 from intervalcert.numbers.float_formats import FloatFormat
@@ -136,7 +136,7 @@ class CompleteVerifier:
                     pursuits = self._pursued(x, eps, budget, winner, deductions)
                     if pursuits is not None and pursuits.all_climb(_SHORT, _SHORT_STEPS):
                         return pursuits.certified()
-            except FLOATS_END as error:
+            except (*FLOATS_END, InconclusiveError) as error:
                 pursuits, fault = None, _said(error)
         is_hopeless = pursuits is not None and pursuits.is_hopeless(pursuits.change)
         if pursuits is not None and pursuits.falsified is not None:

@@ -70,7 +70,7 @@ def changing(layers, hinge, random, count):
 
 
 def is_narrow(lower, upper, width):
-    return Fraction(upper) - Fraction(lower) <= width * Fraction(upper)
+    return np.isfinite(upper) and Fraction(upper) - Fraction(lower) <= width * Fraction(upper)
 
 
 def holds(lower, upper, truth):

@@ -147,6 +147,7 @@ def _parser() -> argparse.ArgumentParser:
 
     radius = commands.add_parser(
         "radius",
+        allow_abbrev=False,  # --eps is no --eps-space
         help="the largest certified radius of each output, or a bracket of the robust radius of each input",
         description="The largest certified radius of each of given logits (BOUNDS OUTPUTS); or of inputs (--model "
         "MODEL --inputs FILE, with the model's BOUNDS if they are computed already): with --complete a bracket of the "

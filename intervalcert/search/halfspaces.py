@@ -50,7 +50,7 @@ def best_multipliers(form: Form, direction: Any, value: float, eps: float) -> Fl
     basis = np.linalg.qr(np.vstack([g, rows]).T)[0]
     g, rows = basis.T @ g, rows @ basis
 
-    size = abs(constant) + eps * float(np.linalg.norm(g))
+    size = abs(value) + abs(constant) + eps * float(np.linalg.norm(g))
 
     def at(log_gamma: float) -> tuple[float, Floats]:
         gamma = float(np.exp(log_gamma))

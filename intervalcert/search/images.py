@@ -32,8 +32,8 @@ _GRID = 44
 """L and G are multiples of 2^-44 of a power of two near their size; so many bits has v: """
 _BITS = 20
 
-_NORM = 0.4
-"""The norm of YYᵀ that first weights aim at."""
+_NORM, _FEW = 0.4, 32
+"""The norm of YYᵀ that first weights aim at; so few rows have matrices small enough for their norms themselves."""
 
 _SHORT, _SHORTEST = 2.0**-14, 2.0**-4
 """Rows are taken for at least so long, as parts of the longest: when they bend, and in another ball. What rounding
@@ -94,8 +94,12 @@ def first_weights(rows: Floats, spread: Floats) -> Floats:
     """v² = c·ρ/||row|| with ||YYᵀ|| ~ 0.4; rows that are next to nothing beside others count for a little more."""
     sizes = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     v: Floats = np.sqrt(spread / np.maximum(sizes, float(sizes.max()) * _SHORT + 2.0**-50))
+    if len(v) <= _FEW:
+        y = v[:, None] * rows
+        norm = float(np.linalg.norm(y @ y.T, 2))
+        return v * math.sqrt(_NORM / max(norm, 2.0**-500))
     x, norm = v.copy(), 1.0
-    for _ in range(12):  # power iteration: a guess is enough
+    for _ in range(12):  # power iteration: a guess is enough, but for few rows, where it may miss by much
         size = float(np.linalg.norm(x))
         if not size:
             return v

@@ -14,8 +14,10 @@ from intervalcert.errors import InconclusiveError
 from intervalcert.model.evaluation import Evaluators
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.proof import graph_dual
-from intervalcert.proof.graph_dual import GraphDualChecker
-from intervalcert.proof.hinges import Goal
+from intervalcert.proof.graph_dual import Convexity, GraphDualChecker
+from intervalcert.proof.graph_local import Site
+from intervalcert.proof.hinges import DualPoint, DualWitness, Goal
+from intervalcert.proof.unit_vectors import NearValues
 from intervalcert.verify.branching import Budgets
 from intervalcert.verify.complete import CompleteVerifier
 from intervalcert.verify.duals import GraphDuals
@@ -219,18 +221,18 @@ def on_the_line(gamma, delta, y, scale=1.0, eps=Fraction(2), reach=2.0, alpha=1.
     """Whether it is proved that class 0 leads within eps of 0, with α, M = 1/2 and γ alone; then it is by Φ(δ, y)."""
     zero = np.zeros(1)
     function = LINE.layers[0].activation.piecewise_linear
-    site = graph_dual.Site((0, 0), function, (zero, zero), np.array([reach]))
-    near = graph_dual.NearValues([site], (np.array([1.0, 0.0]), np.array([1.0, 0.0])), {})
+    site = Site((0, 0), function, (zero, zero), np.array([reach]))
+    near = NearValues([site], (np.array([1.0, 0.0]), np.array([1.0, 0.0])), {})
     numbers = np.array([[alpha], [0.5], [0.0], [0.0], [0.0], [0.0], [0.0]])
-    witness = graph_dual.DualWitness(Goal(1, 0, 1), gamma, ((numbers,),))
+    witness = DualWitness(Goal(1, 0, 1), gamma, ((numbers,),))
     h = np.array([[gamma, -alpha / 2], [-alpha / 2, alpha]])
     e = 2.0**-30
     try:
         factor = np.linalg.cholesky(h - 2 * e * np.eye(2))
     except np.linalg.LinAlgError:
         factor = np.linalg.cholesky(h + np.eye(2))
-    steps = graph_dual.Convexity(factor * scale, np.ones(2), e)
-    at = graph_dual.DualPoint(np.array([delta]), ((np.array([y]),),))
+    steps = Convexity(factor * scale, np.ones(2), e)
+    at = DualPoint(np.array([delta]), ((np.array([y]),),))
     checker = GraphDualChecker(LINE, get_backend("exact"), [Fraction(1), Fraction(1)])
     try:
         checker.check(witness, steps, at, near, [(zero - reach, zero + reach)], eps, splits=splits)
@@ -258,16 +260,16 @@ def test_masked_arrays_are_read_as_what_they_hold():
     numbers = np.array([[1.0], [0.5], [0.0], [-2.0], [-2.0], [-1.0], [0.0]])
     mask = np.zeros((7, 1), dtype=bool)
     mask[3:6] = True
-    witness = graph_dual.DualWitness(Goal(1, 0, 1), 2.0, ((np.ma.masked_array(numbers, mask),),))
+    witness = DualWitness(Goal(1, 0, 1), 2.0, ((np.ma.masked_array(numbers, mask),),))
     (kept,) = witness.numbers[0]
     assert type(kept) is np.ndarray
     assert not kept.flags.writeable
     function = LINE.layers[0].activation.piecewise_linear
-    site = graph_dual.Site((0, 0), function, (zero, zero), np.array([2.0]))
-    near = graph_dual.NearValues([site], (np.array([1.0, 0.0]), np.array([1.0, 0.0])), {})
+    site = Site((0, 0), function, (zero, zero), np.array([2.0]))
+    near = NearValues([site], (np.array([1.0, 0.0]), np.array([1.0, 0.0])), {})
     h, e = np.array([[2.0, -0.5], [-0.5, 1.0]]), 2.0**-30
-    steps = graph_dual.Convexity(np.linalg.cholesky(h - 2 * e * np.eye(2)), np.ones(2), e)
-    at = graph_dual.DualPoint(np.array([-2.0]), ((np.array([-2.0]),),))
+    steps = Convexity(np.linalg.cholesky(h - 2 * e * np.eye(2)), np.ones(2), e)
+    at = DualPoint(np.array([-2.0]), ((np.array([-2.0]),),))
     checker = GraphDualChecker(LINE, get_backend("exact"), [Fraction(1), Fraction(1)])
     with pytest.raises(InconclusiveError, match="wrong sign"):
         checker.check(witness, steps, at, near, [(zero - 2, zero + 2)], Fraction(2))

@@ -50,7 +50,6 @@ correction is next to nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -76,7 +75,10 @@ from intervalcert.proof.hinges import (
     Hinge,
     Range,
     Splits,
+    checked_gamma,
     checked_hinge,
+    claim_of,
+    of_hinge,
     roots_above,
     slopes_of,
     sum_of_bends,
@@ -144,23 +146,16 @@ class DualChecker:
         Raises: InconclusiveError unless that is proved here.
         """
         goal, known = witness.goal, splits or {}
-        if not (type(goal.site) is int and 0 <= goal.site <= len(self._functions) <= len(ranges) and eps >= 0):
-            raise UndecidedError("a dual of no values, or of no eps")
-        gamma = Fraction(witness.gamma) if math.isfinite(witness.gamma) else Fraction(0)
-        if gamma <= 0 or not len(witness.numbers) == len(steps) == len(at.nu) == goal.site:
-            raise UndecidedError("a dual without a multiplier of the distance, or of other layers")
-        if any(site >= goal.site for site, _, _ in known):
-            raise UndecidedError("a halfspace behind what is bounded")
+        gamma = checked_gamma(witness, at, len(self._functions), ranges, eps, known)
+        if len(steps) != goal.site:
+            raise UndecidedError("steps of other layers")
         hinges = [
             self._hinges(index, witness.numbers[index], at.nu[index], ranges[index], known)
             for index in range(goal.site)
         ]
         self._check_convex(gamma, hinges, steps)
         bound = self._bound(gamma, hinges, at.delta, x, goal, eps)
-        lower = float(bound.float_bounds()[0][0, 0])
-        if not (math.isfinite(lower) and Fraction(lower) > above):
-            raise UndecidedError("a lead is not proved to last")
-        return DualClaim(goal, above, frozenset(known.items()), self._backend.name)
+        return claim_of(bound, goal, above, known, self._backend.name)
 
     # -- the terms: exact comparisons and numbers ------------------------------------------------------------------
 
@@ -173,7 +168,7 @@ class DualChecker:
             raise UndecidedError("multipliers of other hinges")
         found = []
         for index, (weight, kink) in enumerate(function.hinges):
-            own = {neuron: s for (at, hinge, neuron), s in splits.items() if (at, hinge) == (layer, index)}
+            own = of_hinge(splits, layer, index)
             found.append(checked_hinge(kink, weight, numbers[index], nu[index], ends, own))
         return found
 

@@ -1,9 +1,8 @@
 """The quadratic dual of a graph of layers: as `dual`, with all that a hinge may give as variables, and one form.
 
 The variables are the change δ of the input and that of every hinge's y = max(z, 0) (z less its kink) that may bend.
-Everything between hinges is linear: so the change of each z is a row times the vector v of all variables before it, and
-the rows are what becomes of unit vectors on the way through the graph (`FreeGuide`), for chains, branches, comparisons
-of pairs and windows alike. Hinges that do not bend are lines, with a slope that is known exactly.
+Everything between hinges is linear: so the change of each z is a row times the vector v of all variables before it
+(`unit_vectors`). Hinges that do not bend are lines, with a slope that is known exactly.
 
 With the multipliers of `dual`, and its numbers α, M, D, p, r, the form is
 
@@ -25,8 +24,7 @@ What is known of the input itself are the ends of each z there (`sites`), and of
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -37,15 +35,12 @@ import numpy as np
 
 from intervalcert.backends.protocol import Backend, Floats, Indices, Matrix
 from intervalcert.errors import UndecidedError
-from intervalcert.model.activations import Activation
 from intervalcert.model.evaluation import FloatBounds
 from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.proof.data import Witness
-from intervalcert.proof.ellipsoids import Sector, are_finite, is_below, multiple, point
-from intervalcert.proof.graph_chain import images_below
-from intervalcert.proof.graph_local import Site
-from intervalcert.proof.graphs import Guide, Image, Passage
+from intervalcert.proof.ellipsoids import are_finite, is_below, multiple, point
+from intervalcert.proof.graphs import Passage
 from intervalcert.proof.hinges import (
     DualClaim,
     DualPoint,
@@ -54,11 +49,14 @@ from intervalcert.proof.hinges import (
     Hinge,
     Range,
     Splits,
+    checked_gamma,
     checked_hinge,
+    claim_of,
+    of_hinge,
 )
-from intervalcert.proof.images import Head
+from intervalcert.proof.unit_vectors import NearValues, Rows, SiteRows, rows_of
 
-__all__ = ["Convexity", "FreeGuide", "GraphDualChecker", "NearValues", "Rows", "SiteRows", "rows_of"]
+__all__ = ["Convexity", "GraphDualChecker"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,164 +66,6 @@ class Convexity(Witness):
     factor: Floats
     scales: Floats
     e: float
-
-
-@dataclass(frozen=True, eq=False)
-class NearValues:
-    """What is known at a point, and near it. sites: in their order. logits: ends. contenders: by their keys."""
-
-    sites: Sequence[Site]
-    logits: FloatBounds
-    contenders: Mapping[tuple[int, int], Indices]
-
-    @property
-    def places(self) -> dict[tuple[int, int], int]:
-        """Of the sites, by their keys."""
-        return {site.key: place for place, site in enumerate(self.sites)}
-
-
-@dataclass(frozen=True, eq=False)
-class SiteRows:
-    """What is asked of one site on the way. slopes: of all functions, but for the hinges that are variables.
-
-    free: functions with a number of their own, besides the line: one for all hinges of a function. wanted: the
-    arguments whose rows are asked for.
-    """
-
-    slopes: Sequence[Fraction]
-    free: Indices
-    wanted: Indices
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """What became of unit vectors: of each site the rows that were wanted, and the first of its free columns; of each
-    goal its row; the columns of all. Rows are as wide as was known when they were made.
-    """
-
-    of_sites: Sequence[Matrix[Any] | None]
-    starts: Sequence[int]
-    goals: Matrix[Any] | None
-    width: int
-
-
-class _Reached(Exception):  # noqa: N818 - no error: the way ends where the goal is
-    pass
-
-
-class FreeGuide(Guide):
-    """Goes with unit vectors. What floats do on the way they do on any number system."""
-
-    def __init__(
-        self, plan: Sequence[SiteRows], goals: Sequence[Goal], near: NearValues, backend: Backend[Any], inputs: int
-    ) -> None:
-        """plan: of the sites before the goals, in their order. goals: at a site, where the way ends; or none."""
-        self._plan, self._goals, self._near, self._backend = plan, goals, near, backend
-        self._places, self._key, self._now = near.places, (-1, 0), 0
-        self.of_sites: list[Matrix[Any] | None] = [None] * len(plan)
-        self.starts = [-1] * len(plan)
-        self.goals: Matrix[Any] | None = None
-        self.width = inputs
-
-    def enters(self, layer: int, rows: int, width: int) -> None:  # noqa: ARG002 - sizes do not matter
-        self._key = layer, 0
-
-    def sector(self, rows: Matrix[Any], function: Activation, least: Fraction, ends: FloatBounds) -> Sector:  # noqa: ARG002
-        self._now = self._place_of(function, least)
-        if self._now >= len(self._plan):
-            if not all(goal.site == self._now for goal in self._goals) or not self._goals:
-                raise UndecidedError("a site beyond the goal")
-            for goal in self._goals:
-                goal.signs(rows.shape[0])  # it is one
-            plus, minus = (
-                np.array(ends) for ends in zip(*((goal.plus, goal.minus) for goal in self._goals), strict=True)
-            )
-            self.goals = rows.rows_at(plus) - rows.rows_at(minus)
-            raise _Reached
-        asked = self._plan[self._now]
-        count = rows.shape[0]
-        if len(asked.slopes) != count:
-            raise UndecidedError("slopes of other functions")
-        if len(asked.wanted):
-            self.of_sites[self._now] = rows.rows_at(asked.wanted)
-        spread = np.zeros(count)
-        spread[asked.free] = 1.0
-        return Sector(np.array([_near(slope) for slope in asked.slopes]), spread)
-
-    def _place_of(self, function: Activation, least: Fraction) -> int:
-        """Of the site that is met now. Raises: UndecidedError for one that is not known."""
-        place = self._places.get(self._key)
-        self._key = self._key[0], self._key[1] + 1
-        if place is None or least != 1 or self._near.sites[place].function != function.piecewise_linear:
-            raise UndecidedError("functions whose arguments are not known near the point")
-        return place
-
-    def constant(self, rows: Matrix[Any], lipschitz: Fraction) -> Sector:  # noqa: ARG002
-        raise UndecidedError("an activation that is not known near a point")
-
-    def times_slopes(self, rows: Matrix[Any], sector: Sector, kept: Indices) -> Matrix[Any]:
-        slopes = [self._plan[self._now].slopes[k] for k in kept.tolist()]
-        if all(Fraction(m) == slope for m, slope in zip(sector.middle.tolist(), slopes, strict=True)):
-            return super().times_slopes(rows, sector, kept)
-        return rows.row_scaled(self._backend.matrix(RationalMatrix.from_fractions([[slope] for slope in slopes])))
-
-    def bent(self, rows: Matrix[Any], spread: Floats, among: Matrix[Any]) -> tuple[Head, Floats]:  # noqa: ARG002
-        count, self.starts[self._now] = rows.shape
-        self.width = rows.shape[1] + count
-        return Head(), np.ones(count)
-
-    def takes_another(self, count: int, width: int, *, given: bool) -> bool:  # noqa: ARG002
-        return False
-
-    def another(self, rows: Matrix[Any]) -> Matrix[Any]:  # noqa: ARG002
-        raise ValueError("no other ball is taken")
-
-    def contenders(self, rows: Matrix[Any], windows: Indices, ends: FloatBounds) -> Indices:  # noqa: ARG002
-        found = self._near.contenders.get(self._key)
-        self._key = self._key[0], self._key[1] + 1
-        if found is None:
-            raise UndecidedError("windows whose contenders are not known near the point")
-        return found
-
-
-def _near(slope: Fraction) -> float:
-    """A float near it, zero only if it is."""
-    found = float(slope)
-    return found if found or not slope else math.copysign(5e-324, slope)
-
-
-def rows_of(
-    passage: Passage,
-    network: Network,
-    plan: Sequence[SiteRows],
-    goals: Sequence[Goal],
-    near: NearValues,
-    backend: Backend[Any],
-) -> Rows:
-    """The rows of the sites, and of goals that are all at one site.
-
-    Raises: UndecidedError for a plan of other sites, or another goal.
-    """
-    is_last = goals[0].site == len(near.sites)
-    guide = FreeGuide(plan, () if is_last else goals, near, backend, network.inputs)
-    images: dict[int, Image] = {}
-    with suppress(_Reached):
-        images = passage.images(guide)
-    for asked, start, rows in zip(plan, guide.starts, guide.of_sites, strict=True):
-        if (len(asked.free) and start < 0) or (len(asked.wanted) and rows is None):
-            raise UndecidedError("functions of what cannot change")
-    if not is_last:
-        return Rows(guide.of_sites, guide.starts, guide.goals, guide.width)
-    parts = []
-    for matrix, image in images_below(network, images, backend):
-        for goal in goals:
-            goal.signs(matrix.shape[0])  # it is one
-        numerators = np.vstack([matrix.numerators, np.zeros((1, matrix.shape[1]), dtype=object)])  # -1 is none
-        plus, minus = (
-            numerators[list(ends)] for ends in zip(*((goal.plus, goal.minus) for goal in goals), strict=True)
-        )
-        parts.append(backend.matrix(RationalMatrix(plus - minus, matrix.denominator)) @ image)
-    return Rows(guide.of_sites, guide.starts, reduce(add, parts) if parts else None, guide.width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,13 +119,7 @@ class GraphDualChecker:
         Raises: InconclusiveError unless that is proved here.
         """
         goal, known = witness.goal, splits or {}
-        if not (type(goal.site) is int and 0 <= goal.site <= len(near.sites) == len(ranges) and eps >= 0):
-            raise UndecidedError("a dual of no values, or of no eps")
-        gamma = Fraction(witness.gamma) if math.isfinite(witness.gamma) else Fraction(0)
-        if gamma <= 0 or not len(witness.numbers) == len(at.nu) == goal.site:
-            raise UndecidedError("a dual without a multiplier of the distance, or of other layers")
-        if any(site >= goal.site for site, _, _ in known):
-            raise UndecidedError("a halfspace behind what is bounded")
+        gamma = checked_gamma(witness, at, len(near.sites), ranges, eps, known)
         if at.delta.shape != (self._network.inputs,) or not are_finite(at.delta):
             raise UndecidedError("a change of another input")
         bent, plan = [], []
@@ -298,10 +132,7 @@ class GraphDualChecker:
         form.check_convex(convexity)
         lead = self._goal_at_input(goal, near)
         bound = form.bound(at.delta, near, lead, eps, convexity)
-        lower = float(bound.float_bounds()[0][0, 0])
-        if not (math.isfinite(lower) and Fraction(lower) > above):
-            raise UndecidedError("a lead is not proved to last")
-        return DualClaim(goal, above, frozenset(known.items()), self._backend.name)
+        return claim_of(bound, goal, above, known, self._backend.name)
 
     def _site(
         self,
@@ -316,10 +147,7 @@ class GraphDualChecker:
         function, rows = near.sites[index].function, len(near.sites[index].ends[0])
         if not len(numbers) == len(ys) == len(function.hinges) or not ends[0].shape == (rows,):
             raise UndecidedError("multipliers of other hinges")
-        signs = [
-            {neuron: s for (at, hinge, neuron), s in splits.items() if (at, hinge) == (index, which)}
-            for which in range(len(function.hinges))
-        ]
+        signs = [of_hinge(splits, index, which) for which in range(len(function.hinges))]
         every = [
             checked_hinge(kink, weight, numbers[which], ys[which], ends, signs[which])
             for which, (weight, kink) in enumerate(function.hinges)

@@ -6,14 +6,15 @@ each. The arguments of its functions are z; each hinge y = max(z - kink, 0) of a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from intervalcert.backends.protocol import Floats
+from intervalcert.backends.protocol import Floats, Matrix
 from intervalcert.errors import UndecidedError
 from intervalcert.model.activations import PiecewiseLinear
 from intervalcert.numbers.matrices import IntegerArray, RationalMatrix, exact_integers
@@ -31,8 +32,11 @@ __all__ = [
     "Place",
     "Range",
     "Splits",
+    "checked_gamma",
     "checked_hinge",
+    "claim_of",
     "joined",
+    "of_hinge",
     "resolved",
     "roots_above",
     "slopes_of",
@@ -123,6 +127,38 @@ def resolved(place: Place, one: DualClaim, other: DualClaim) -> DualClaim:
         raise UndecidedError("halves of different splits")
     above, by = min(one.above, other.above), joined([one.proved_by, other.proved_by])
     return DualClaim(one.goal, above, rests[0], by)
+
+
+def checked_gamma(
+    witness: DualWitness, at: DualPoint, sites: int, ranges: Sequence[Range], eps: Fraction, splits: Splits
+) -> Fraction:
+    """The multiplier of the distance, exactly. sites: how many there are.
+
+    Raises: UndecidedError unless the goal is behind all halfspaces, there are numbers of each site before it, and all
+    is of these sites.
+    """
+    goal = witness.goal
+    if not (type(goal.site) is int and 0 <= goal.site <= sites <= len(ranges) and eps >= 0):
+        raise UndecidedError("a dual of no values, or of no eps")
+    gamma = Fraction(witness.gamma) if math.isfinite(witness.gamma) else Fraction(0)
+    if gamma <= 0 or not len(witness.numbers) == len(at.nu) == goal.site:
+        raise UndecidedError("a dual without a multiplier of the distance, or of other layers")
+    if any(site >= goal.site for site, _, _ in splits):
+        raise UndecidedError("a halfspace behind what is bounded")
+    return gamma
+
+
+def of_hinge(splits: Splits, site: int, hinge: int) -> dict[int, int]:
+    """S of the neurons of one hinge that are in a halfspace."""
+    return {neuron: s for (at, which, neuron), s in splits.items() if (at, which) == (site, hinge)}
+
+
+def claim_of(bound: Matrix[Any], goal: Goal, above: Fraction, splits: Splits, proved_by: str) -> DualClaim:
+    """What follows of a number that the goal is at least. Raises: UndecidedError unless that is above the other."""
+    lower = float(bound.float_bounds()[0][0, 0])
+    if not (math.isfinite(lower) and Fraction(lower) > above):
+        raise UndecidedError("a lead is not proved to last")
+    return DualClaim(goal, above, frozenset(splits.items()), proved_by)
 
 
 def joined(provers: Sequence[str]) -> str:

@@ -18,9 +18,10 @@ import numpy as np
 from intervalcert.backends.protocol import Floats, Indices
 from intervalcert.errors import UndecidedError
 from intervalcert.model.network import Network
-from intervalcert.proof.graph_dual import Convexity, NearValues, SiteRows, rows_of
+from intervalcert.proof.graph_dual import Convexity
 from intervalcert.proof.graphs import Passage
 from intervalcert.proof.hinges import DualWitness, Goal
+from intervalcert.proof.unit_vectors import NearValues, SiteRows, rows_of
 from intervalcert.search.dual_witness import Layout
 from intervalcert.search.graph_guide import TooWideError, plain_values
 from intervalcert.search.hinges import Bends, Form, Known, Solution, derivatives, slopes_of_terms

@@ -16,11 +16,12 @@ from intervalcert.model.evaluation import FloatBounds
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.proof.dual import DualChecker
 from intervalcert.proof.graph_chain import Contenders
-from intervalcert.proof.graph_dual import GraphDualChecker, NearValues
+from intervalcert.proof.graph_dual import GraphDualChecker
 from intervalcert.proof.graph_local import GraphLocalChecker, Site
 from intervalcert.proof.hinges import DualClaim, DualWitness, Goal, Range, Splits
 from intervalcert.proof.local import LocalChecker
 from intervalcert.proof.trees import DualProof, Narrowed, Tree, narrower, proved_tree
+from intervalcert.proof.unit_vectors import NearValues
 from intervalcert.search.dual_witness import DualSetting, Found, Layout
 from intervalcert.search.graph_local import GraphChainsFound
 from intervalcert.search.local import ChainsFound, near_float

@@ -5,20 +5,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from intervalcert.backends.protocol import Backend, Floats
-from intervalcert.model.evaluation import Evaluators
+from intervalcert.model.evaluation import Evaluators, PointEvaluator
 from intervalcert.model.network import Network
 from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.proof.dual import DualChecker, has_dual
-from intervalcert.proof.graph_dual import GraphDualChecker, NearValues
+from intervalcert.proof.graph_dual import GraphDualChecker
 from intervalcert.proof.graph_local import GraphLocalChecker
 from intervalcert.proof.graphs import Passage
 from intervalcert.proof.local import LocalChecker, bent_layers
 from intervalcert.proof.nominal import NominalDistance, nominal_network
+from intervalcert.proof.unit_vectors import NearValues
 from intervalcert.search.dual_witness import ChainLayout
 from intervalcert.search.float_network import FloatNetwork
 from intervalcert.search.graph_dual import GraphLayout
@@ -63,6 +65,7 @@ class Duals(ABC):
     ) -> None:
         self._network, self._nominal = network, nominal_network(network)
         self._norms, self._ladder, self._evaluators = norms, ladder, evaluators
+        self._checkers: dict[Backend[Any], Any] = {}
         self.distance = NominalDistance(network, norms, ladder[-1])
 
     @abstractmethod
@@ -71,24 +74,29 @@ class Duals(ABC):
     ) -> DualProver | None:
         """Of a point; None if there is no dual to begin with, or a tie. deducted: of the leads of a winner."""
 
+    @abstractmethod
+    def _made(self, backend: Backend[Any]) -> Any:
+        """Who checks chains and duals on a number system."""
+
+    def _on(self, backend: Backend[Any]) -> Any:
+        if backend not in self._checkers:
+            self._checkers[backend] = self._made(backend)
+        return self._checkers[backend]
+
 
 class ChainDuals(Duals):
-    """Of a chain of matrices."""
+    """Of a chain of matrices. The values of all networks that uncertain scales allow are in the ranges."""
 
-    def __init__(
-        self,
-        network: Network,
-        norms: Sequence[Fraction],
-        ladder: Sequence[Backend[Any]],
-        evaluators: Evaluators,
-    ) -> None:
-        super().__init__(network, norms, ladder, evaluators)
-        self._floats = FloatNetwork.of(network)
-        self._checkers: dict[Backend[Any], tuple[LocalChecker, DualChecker]] = {}
-        near = [layer.weights.near_floats() for layer in network.layers]
+    @cached_property
+    def _floats(self) -> FloatNetwork:
+        return FloatNetwork.of(self._network)
+
+    @cached_property
+    def _layout(self) -> ChainLayout:
+        near = [layer.weights.near_floats() for layer in self._network.layers]
         with np.errstate(all="ignore"):  # what is infinite is refused where it is used
             weights = [np.ldexp(each.values, each.exponent) for each in near]
-        self._layout = ChainLayout(weights, [function for function, _ in bent_layers(network)])
+        return ChainLayout(weights, [function for function, _ in bent_layers(self._network)])
 
     def prover(
         self, x: RationalMatrix, eps: Fraction, deducted: Callable[[int], Sequence[Fraction]]
@@ -104,40 +112,34 @@ class ChainDuals(Duals):
         case = ChainCase(self._layout, self._on, x, eps, search.winner, chains, ends[:-1], leads, less)
         return DualProver(case, self._ladder)
 
-    def _on(self, backend: Backend[Any]) -> tuple[LocalChecker, DualChecker]:
-        """Who checks chains and duals. The values of all networks that uncertain scales allow are in the ranges."""
-        if backend not in self._checkers:
-            made = LocalChecker(self._network, backend), DualChecker(self._nominal, backend, self._norms)
-            self._checkers[backend] = made
-        return self._checkers[backend]
+    def _made(self, backend: Backend[Any]) -> tuple[LocalChecker, DualChecker]:
+        return LocalChecker(self._network, backend), DualChecker(self._nominal, backend, self._norms)
 
 
 class GraphDuals(Duals):
-    """Of a graph of layers. Chains and duals are both of the nominal network."""
+    """Of a graph of layers. Values, chains and duals are all of the nominal network."""
 
-    def __init__(
-        self,
-        network: Network,
-        norms: Sequence[Fraction],
-        ladder: Sequence[Backend[Any]],
-        evaluators: Evaluators,
-    ) -> None:
-        super().__init__(network, norms, ladder, evaluators)
-        if self._nominal is not network:
-            self._evaluators = Evaluators(self._nominal, norms)
-        self._floats = FloatNetwork.of(self._nominal)
-        self._passage = Passage(self._nominal, PlainBackend())  # type: ignore[arg-type]
-        self._checkers: dict[Backend[Any], tuple[GraphLocalChecker, GraphDualChecker]] = {}
+    @cached_property
+    def _points(self) -> PointEvaluator:
+        of_nominal = self._evaluators if self._nominal is self._network else Evaluators(self._nominal, self._norms)
+        return of_nominal.of_points(self._ladder[-1])
+
+    @cached_property
+    def _floats(self) -> FloatNetwork:
+        return FloatNetwork.of(self._nominal)
+
+    @cached_property
+    def _passage(self) -> Passage:
+        return Passage(self._nominal, PlainBackend())  # type: ignore[arg-type]
 
     def prover(
         self, x: RationalMatrix, eps: Fraction, deducted: Callable[[int], Sequence[Fraction]]
     ) -> DualProver | None:
-        points = self._evaluators.of_points(self._ladder[-1])
-        values = points.at(x)
+        values = self._points.at(x)
         *inner, logits = [value.float_bounds() for value in values]
         search = GraphLocalSearch(self._nominal, self._floats, self._passage, [*inner, logits], eps)
         found = search.best_chains(_ROUNDS)
-        leads, less = points.leads(values[-1], search.winner)[0], deducted(search.winner)
+        leads, less = self._points.leads(values[-1], search.winner)[0], deducted(search.winner)
         if found is None or not _all_above(leads, less):
             return None
         local, _ = self._on(self._ladder[0])
@@ -150,13 +152,9 @@ class GraphDuals(Duals):
         is_small = self._nominal.inputs + sum(len(site.reach) for site in found.sites) <= _SMALL
         return DualProver(case, self._ladder if is_small else self._ladder[:1])
 
-    def _on(self, backend: Backend[Any]) -> tuple[GraphLocalChecker, GraphDualChecker]:
-        if backend not in self._checkers:
-            self._checkers[backend] = (
-                GraphLocalChecker(self._nominal, backend, self._norms),
-                GraphDualChecker(self._nominal, backend, self._norms),
-            )
-        return self._checkers[backend]
+    def _made(self, backend: Backend[Any]) -> tuple[GraphLocalChecker, GraphDualChecker]:
+        local = GraphLocalChecker(self._nominal, backend, self._norms)
+        return local, GraphDualChecker(self._nominal, backend, self._norms)
 
 
 def _all_above(leads: Floats, deducted: Sequence[Fraction]) -> bool:

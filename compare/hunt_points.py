@@ -1,14 +1,16 @@
 """A round of the hunt: points of a small random network, decided by the pipeline, compared with the exact answer.
 
-Uses the pipeline of the package itself: one `PointVerifier` for all points of a round, on a drawn number system. The
-truth is that of `regions`. A network that is multiplied with powers of two, layer by layer, has the same truth but
-for a power of two: so it is asked at scales up to the ends of the floats.
+Uses the pipeline of the package itself: one `PointVerifier` for all points of a round, on a drawn number system; in
+every other round chains have duals by layers, as large ones do. The truth is that of `regions`. A network that is
+multiplied with powers of two, layer by layer, has the same truth but for a power of two: so it is asked at scales up to
+the ends of the floats.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import inf, isqrt
@@ -23,6 +25,7 @@ from intervalcert import Network
 from intervalcert.api import verification_job
 from intervalcert.backends.registry import precision_ladder
 from intervalcert.proof.decision import Status, Verdict
+from intervalcert.verify import duals
 from intervalcert.verify.branching import Budgets
 from intervalcert.verify.jobs import batches_of
 from intervalcert.verify.number_table import Epsilons, NumberTable
@@ -286,7 +289,8 @@ def points_round(number: int, seconds: float = inf) -> Found:
         weights, biases = made.scaled()
         network = Network.from_arrays(weights, biases, between=made.between)
         job = verification_job(network, None, local, "real", budgets)
-        verifier = PointVerifier(replace(job, ladder=precision_ladder(ladder)))
+        with _duals_by_layers(number % 2 > 0):
+            verifier = PointVerifier(replace(job, ladder=precision_ladder(ladder)))
         rows = np.array([np.ldexp(x, made.scales[0]) for x, *_ in asked])
         distances = Epsilons.of([eps * power for *_, eps in asked])
         for batch in batches_of(NumberTable(rows), job.network, Fraction(1), distances, BATCH):
@@ -300,6 +304,16 @@ def points_round(number: int, seconds: float = inf) -> Found:
     except Exception as error:
         found.fails(error, record)
     return found
+
+
+@contextmanager
+def _duals_by_layers(wanted: bool) -> Iterator[None]:
+    """Looks inside: such small chains have duals of one form, and those of large ones are to be hunted, too."""
+    few, duals.FEW = duals.FEW, 0 if wanted else duals.FEW
+    try:
+        yield
+    finally:
+        duals.FEW = few
 
 
 def _asked(rng: Rng, made: Drawn, points: int, deep: bool) -> list[tuple[Floats, Fraction | None, str, Fraction]]:

@@ -228,7 +228,7 @@ def certify_inputs(
         complete: decide every point, if that can be: what `local` leaves open is certified by a quadratic dual, or
             falsified by a counterexample (`Verdicts.counterexamples`). It implies `local`.
         dual_steps: of the search for the dual of a class, where a short one is not enough; 200 by default.
-        max_splits: of an input into cases, where no dual is enough; 200 by default.
+        max_splits: of an input into cases, where no dual is enough; 1000 by default.
         time_per_input: seconds after which the search for an input ends, in any case (`Bracket.ended` says so). By
             default there is no such end: verdicts do not depend on how fast a machine is.
         deployed: which network that is: ``real``, the function over the reals; or ``float32``, ``float16``,

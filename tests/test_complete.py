@@ -25,9 +25,11 @@ from intervalcert.proof.hinges import DualPoint, DualWitness, Goal
 from intervalcert.search.dual import ChainForm
 from intervalcert.search.dual_witness import ChainLayout
 from intervalcert.search.hinges import Bends
+from intervalcert.verify import duals
 from intervalcert.verify.branching import Budgets
 from intervalcert.verify.complete import CompleteVerifier
 
+FEW = duals.FEW
 HINGES = {
     "relu": (Fraction(0), Fraction(1), Fraction(0)),
     "leaky_relu:1/4": (Fraction(1, 4), Fraction(3, 4), Fraction(0)),
@@ -207,8 +209,16 @@ class Case:
         return True
 
 
+@pytest.fixture(scope="module", autouse=True)
+def layered():
+    """Chains of any size have duals by layers here. (Those of the one form of a graph: test_graph_dual.py.)"""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(duals, "FEW", 0)
+        yield
+
+
 @pytest.fixture(scope="module")
-def cases():
+def cases(layered):
     made = [Case(3), Case(34), Case(16)]
     assert all(len(each.found) == 2 for each in made)
     return made
@@ -485,7 +495,8 @@ def test_numbers_at_the_ends_of_the_floats(first, eps):
     assert eps != "1e400" or all("beyond the floats" in fault for fault in found.fault.tolist())
 
 
-def test_processes_find_the_same():
+def test_processes_find_the_same(monkeypatch):
+    monkeypatch.setattr(duals, "FEW", FEW)  # as in other processes
     network, _ = drawn(1)
     inputs = np.random.default_rng(1).integers(-8, 9, (70, 2)) / 8
     one, two = (certify_inputs(network, inputs, "0.25", complete=True, scale=1, jobs=jobs) for jobs in (1, 2))

@@ -317,7 +317,10 @@ def _add_inputs(parser: argparse.ArgumentParser, text: str) -> None:
         "--dual-steps", type=_natural, metavar="N", help="of the search for the dual of a class (default 200)"
     )
     parser.add_argument(
-        "--max-splits", type=_natural, metavar="N", help="of an input into cases, where no dual is enough (default 200)"
+        "--max-splits",
+        type=_natural,
+        metavar="N",
+        help="of an input into cases, where no dual is enough (default 1000)",
     )
     parser.add_argument(
         "--time-per-input",

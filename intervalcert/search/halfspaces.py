@@ -25,6 +25,9 @@ _FAR = 4.0
 """Where the halfspaces have nothing in common, multipliers may grow: until the value is so many times what it need be.
 """
 
+_SURELY = 1e-6
+"""Of how far a halfspace is from the input: so much farther than eps it is, if floats are to tell."""
+
 _NOTHING = 1e-10
 """What is left of 1 where there is no such point, as far as floats tell."""
 
@@ -51,6 +54,16 @@ def best_multipliers(form: Form, direction: Any, value: float, eps: float) -> Fl
     g, rows = basis.T @ g, rows @ basis
 
     size = abs(value) + abs(constant) + eps * float(np.linalg.norm(g))
+    found, lengths = np.zeros(form.size), np.linalg.norm(rows, axis=1)
+    alone = at_zero - eps * lengths  # more than zero: nothing within eps is in that halfspace
+    outside = np.where(at_zero > 0, alone / np.where(at_zero > 0, at_zero, 1.0), 0.0)
+    if (outside > _SURELY).any():
+        worst, beta = int(np.argmax(outside)), np.zeros(count)
+        beta[worst] = _FAR * size / float(alone[worst])
+        found[0], found[betas] = max(float(np.linalg.norm(g + rows.T @ beta)), 1e-150) / (2 * eps), beta
+        return found
+    some_cut = at_zero + eps * lengths > 0  # all within eps is in the others: no row is zero
+    betas, rows, at_zero = betas[some_cut], rows[some_cut], at_zero[some_cut]
 
     def at(log_gamma: float) -> tuple[float, Floats]:
         gamma = float(np.exp(log_gamma))
@@ -65,7 +78,6 @@ def best_multipliers(form: Form, direction: Any, value: float, eps: float) -> Fl
     beta = at(best.x)[1]
     gained = float(at_zero @ beta) - eps * float(np.linalg.norm(g + rows.T @ beta))
     beta *= min(1.0, _FAR * size / max(gained, 1e-300))  # the value is concave: a part of β gives as much of it
-    found = np.zeros(form.size)
     found[0], found[betas] = max(float(np.linalg.norm(g + rows.T @ beta)) / (2 * eps), np.exp(least)), beta
     return found
 
@@ -80,14 +92,14 @@ def _places_of_halfspaces(form: Form) -> Indices:
 
 
 def _beta(gamma: float, g: Floats, rows: Floats, at_zero: Floats, size: float) -> Floats:
-    """The best β for this γ. size: of a value that is large."""
+    """The best β for this γ. size: of a value that is large. Requires: no row is zero."""
     from scipy.optimize import nnls
 
     count = len(rows)
     if not count:
         return np.zeros(0)
     wanted = at_zero - rows @ g / (2 * gamma)
-    lengths = np.maximum(np.linalg.norm(rows, axis=1), 1e-300)  # each halfspace as a unit normal and a distance
+    lengths = np.linalg.norm(rows, axis=1)  # each halfspace as a unit normal and a distance
     unit = max(float(np.abs(wanted / lengths).max()), 1e-300)
     system = np.vstack([-(rows / lengths[:, None]).T, wanted / lengths / unit])
     try:

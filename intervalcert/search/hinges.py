@@ -186,9 +186,9 @@ class Solution:
 
 
 class Form(ABC):
-    """Φ of some sites, for goals behind them. work: products of two numbers for a step, if they are worth counting."""
+    """Φ of some sites, for goals behind them. work: products of two numbers for a step."""
 
-    work = 0.0
+    work: float
 
     def __init__(self, sites: Sequence[Bends]) -> None:
         self.sites = tuple(sites)

@@ -47,7 +47,7 @@ __all__ = [
 DEFAULT_DUAL_STEPS = 200
 """Of the long dual of one class."""
 
-DEFAULT_SPLITS = 200
+DEFAULT_SPLITS = 1000
 
 MAX_DUAL_STEPS = MAX_SPLITS = 100_000
 
@@ -55,9 +55,7 @@ TIME, SPLITS, WORK = "time", "splits", "work"
 """What may end a search."""
 
 MOST_WORK = 5e12
-"""Products of two numbers in the forms of a point that are too large to be had for next to nothing (`Form.work`): some
-minutes.
-"""
+"""Products of two numbers in the forms of a point (`Form.work`): some minutes."""
 
 FLOATS_END = (np.linalg.LinAlgError, FloatingPointError, OverflowError, ZeroDivisionError, TooWideError)
 """What a search in floats may end with: no fault of the program."""

@@ -31,13 +31,18 @@ from intervalcert.search.room import USUAL, room_near_point
 from intervalcert.verify.dual_cases import ChainCase, DualProver, GraphCase
 from intervalcert.verify.local import can_be_refined
 
-__all__ = ["Duals", "duals_of"]
+__all__ = ["FEW", "Duals", "duals_of"]
 
 _ROUNDS = 3
 """Of the search for the chain that the ranges and the first multipliers come from."""
 
 _SMALL = 512
 """Of a graph: inputs and neurons. With more of them the first number system alone is asked: others take minutes."""
+
+FEW = 64
+"""Inputs and neurons of a chain. With no more of them one form, as of a graph, takes less time than those of the first
+layers, one after the other, which may lose many digits where it does not: they may be nearly flat.
+"""
 
 
 def duals_of(
@@ -49,7 +54,9 @@ def duals_of(
     """
     if len(network.layers) == 1 or not can_be_refined(network):
         return None
-    made = ChainDuals if has_dual(nominal_network(network)) else GraphDuals
+    variables = network.inputs + sum(layer.shape[0] for layer in network.layers[:-1])
+    is_layered = has_dual(nominal_network(network)) and variables > FEW
+    made = ChainDuals if is_layered else GraphDuals
     return made(network, norms, ladder, evaluators)
 
 

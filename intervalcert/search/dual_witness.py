@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +41,9 @@ _UNSURE = 2.0**-50
 
 _CALM = (0.0, *(2.0**-k for k in range(10, -1, -1)))
 """Parts of D that are taken off, until a form has a least value: without any it has one."""
+
+_STEADY = (0.0, 2.0**-20, 2.0**-14, 2.0**-8)
+"""Such parts, until floats see that a form is convex with what a proof needs to spare."""
 
 
 class Layout(ABC):
@@ -222,7 +226,17 @@ class DualSetting:
     # -- what is worth a proof ----------------------------------------------------------------------------------------
 
     def found(self, multipliers: Floats, goal: Goal, value: float) -> Found:
-        """The witness that these multipliers come to, rounded, and its point. Raises: LinAlgError if there is none."""
+        """The witness that these multipliers come to, or calmer ones, if floats do not see that theirs is one.
+
+        Raises: LinAlgError if there is none.
+        """
+        for part in _STEADY:
+            with suppress(np.linalg.LinAlgError):
+                return self._found(self.calmer(multipliers, part), goal, value)
+        raise np.linalg.LinAlgError("a form of which floats do not see that it is convex")
+
+    def _found(self, multipliers: Floats, goal: Goal, value: float) -> Found:
+        """The witness, of rounded numbers, and its point. Raises: LinAlgError if there is none."""
         gamma = float(_short(multipliers[:1])[0])
         numbers, solved = [], [np.array([gamma])]
         for index, part in enumerate(self.form.parts(multipliers)):

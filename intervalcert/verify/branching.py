@@ -74,6 +74,9 @@ _NARROW, _NARROW_STEPS = (1e-3, 1e-4), 8
 _WORTH_NARROWING, _SLACK = 0.02, 1e-7
 """Of how far an argument reaches: what an end must gain, and what is left to rounding."""
 
+_SLACKS = (_SLACK, 1e-4, 1e-2)
+"""Of the lead: what is left to rounding in a bound of it. Large forms lose more."""
+
 
 @dataclass(frozen=True)
 class Budgets:
@@ -376,9 +379,9 @@ class Pursuit:
     def _bounded(self, node: _Node) -> DualClaim:
         """What is proved of the lead in a node. Raises: InconclusiveError."""
         if node.place is not None and node.halves is not None:
-            below, above = (self._bounded(half) for half in node.halves)
-            return resolved(node.place, above, below)
-        above_it, found = self._above, node.proved
+            below, beyond = (self._bounded(half) for half in node.halves)
+            return resolved(node.place, beyond, below)
+        found, least = node.proved, [self._above]
         if found is None:
             if node.climb is None:
                 raise UndecidedError("no bound")
@@ -388,11 +391,12 @@ class Pursuit:
                 raise UndecidedError("no bound") from error
             if not np.isfinite(found.value):
                 raise UndecidedError("no bound")
-            above_it = Fraction(found.value - _SLACK * self._lead)
-        claim = self._prover.claimed(found, above_it, node.splits)
-        if claim is None:
-            raise UndecidedError("no bound")
-        return claim
+            least = [Fraction(found.value - slack * self._lead) for slack in _SLACKS]
+        for above in least:
+            claim = self._prover.claimed(found, above, node.splits)
+            if claim is not None:
+                return claim
+        raise UndecidedError("no bound")
 
     def concludes(self) -> bool:
         """Whether what was proved comes to a proof."""

@@ -60,6 +60,17 @@ class ChainForm(Form):
         found: Floats = (goal.signs(len(w)) @ w)[0]
         return found
 
+    def halfspaces(self) -> list[tuple[Floats, Floats]]:
+        rows, moved, found = self._weights[0], np.zeros(len(self._gram)), []
+        for index, site in enumerate(self.sites):
+            sign = site.sign[:, None]
+            found.append((sign * rows[site.cut], site.sign * (site.cut_at + moved[site.cut])))
+            if site.count:
+                break
+            after = self._weights[index + 1]
+            rows, moved = after @ (site.base[:, None] * rows), after @ (site.base * moved + site.shift)
+        return found
+
     def solved(self, multipliers: Floats, direction: Floats, value: float, weight: float) -> Solution:
         gamma, passed = float(multipliers[0]), list[_Passed]()
         least, log_det = value - gamma * self._eps**2, len(self._gram) * np.log(gamma)

@@ -40,7 +40,10 @@ _UNSURE = 2.0**-50
 """By this part floats may be off."""
 
 _CALM = (0.0, *(2.0**-k for k in range(10, -1, -1)))
-"""Parts of D that are taken off, until a form has a least value: without any it has one."""
+"""Parts of D that are taken off, until a form has a least value: without any it has one, if floats can tell."""
+
+_FIRMER = 8
+"""How often γ may grow then."""
 
 _STEADY = (0.0, 2.0**-20, 2.0**-14, 2.0**-8)
 """Such parts, until floats see that a form is convex with what a proof needs to spare."""
@@ -214,14 +217,22 @@ class DualSetting:
 
     def feasible(self, multipliers: Floats, direction: Any, value: float) -> Floats:
         """These multipliers, or calmer ones whose form has a least value. Raises: LinAlgError if there are none."""
-        for part in _CALM[:-1]:
-            try:
-                made = self.calmer(multipliers, part)
-                self.form.solved(made, direction, value, 0.0)
-            except np.linalg.LinAlgError:
-                continue
-            return made
-        return self.calmer(multipliers, _CALM[-1])
+        for part in _CALM:
+            made = self.calmer(multipliers, part)
+            if self._has_least(made, direction, value):
+                return made
+        for _ in range(_FIRMER):  # hardly anything holds the input: then γ does
+            made[0] *= 16
+            if self._has_least(made, direction, value):
+                return made
+        raise np.linalg.LinAlgError("a form without a least value")
+
+    def _has_least(self, multipliers: Floats, direction: Any, value: float) -> bool:
+        try:
+            self.form.solved(multipliers, direction, value, 0.0)
+        except np.linalg.LinAlgError:
+            return False
+        return True
 
     # -- what is worth a proof ----------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ MOST_VARIABLES = 4096
 _MOST_OF_INPUTS = 0.8
 """So many directions of the input are worth another basis."""
 
-_LEAST_PIVOT = 2.0**-8
+_LEAST_PIVOT = 2.0**-11
 """The least diagonal of the factor of H, scaled to a diagonal of ones, that is believed."""
 
 _ROOM, _FEW = 2.0**-42, 256
@@ -167,6 +167,14 @@ class GraphForm(Form):
         if len(some) > _MOST_OF_INPUTS * inputs:
             return None
         found: Floats = np.linalg.qr(some.T)[0]
+        return found
+
+    def halfspaces(self) -> list[tuple[Floats, Floats]]:
+        found, (_, cuts, _), inputs = [], self._lines, self._network.inputs
+        for site, rows, moved in zip(self.sites, cuts.rows, cuts.moved, strict=True):
+            found.append((site.sign[:, None] * rows[:, :inputs], site.sign * (site.cut_at + moved)))
+            if site.count:
+                break
         return found
 
     # -- the form ----------------------------------------------------------------------------------------------------

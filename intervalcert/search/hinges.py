@@ -204,6 +204,13 @@ class Form(ABC):
         """How the goal changes. Requires: it is of the site behind the last one here."""
 
     @abstractmethod
+    def halfspaces(self) -> list[tuple[Floats, Floats]]:
+        """Of each site, until one has hinges that bend: its halfspaces h + Gδ <= 0, as G and h.
+
+        Requires: a direction was asked for.
+        """
+
+    @abstractmethod
     def solved(self, multipliers: Floats, direction: Any, value: float, weight: float) -> Solution:
         """direction: of the goal. value: the goal's, at the input. weight: μ.
 

@@ -27,7 +27,7 @@ from intervalcert.search.ascent import ascent
 from intervalcert.search.branching import ends_that_matter, widest, worth_splitting
 from intervalcert.search.dual_witness import DualSetting, Found, Multipliers
 from intervalcert.search.graph_guide import TooWideError
-from intervalcert.search.halfspaces import best_multipliers
+from intervalcert.search.halfspaces import best_multipliers, nothing_there
 from intervalcert.search.hinges import Solution
 from intervalcert.verify.dual_cases import DualProver
 
@@ -349,12 +349,23 @@ class Pursuit:
             setting = case.setting(self._prover.ranges, len(case.ranges), splits)
             if any(site.count for site in setting.form.sites):
                 start = setting.inherited(known, self._lead)
-                made = self._climb(setting, start, _NODE, _NODE_STEPS)
+                made = self._empty(setting, start) or self._climb(setting, start, _NODE, _NODE_STEPS)
             else:
                 made = self._linear(setting)
         except FLOATS_END:
             return _Node(splits, None, node.bound, setting)
         return _Node(splits, made, max(node.bound, made.value), setting)
+
+    def _empty(self, setting: DualSetting, start: Floats) -> _Climb | None:
+        """Where nothing is in all halfspaces, as far as floats tell: any multipliers, and those that show it."""
+        direction = setting.form.direction(self._goal)
+        shown = nothing_there(setting.form, setting.eps, self._lead)
+        if shown is None:
+            return None
+        some = self._climb(setting, start, (), 0)
+        multipliers = some.multipliers + (1 + abs(some.value) / self._lead) * shown
+        solution = setting.form.solved(multipliers, direction, self._lead, 0.0)
+        return _Climb(setting, self._goal, self._lead, multipliers, solution)
 
     def _linear(self, setting: DualSetting) -> _Climb:
         """Where nothing bends."""

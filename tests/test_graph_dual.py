@@ -293,3 +293,17 @@ def test_windows_with_one_contender_each_have_a_dual():
                 assert not verdict.fault
                 found.add(verdict.status)
     assert found >= {"certified", "falsified"}
+
+
+def test_a_neuron_without_weights_at_its_kink_does_not_end_the_search():
+    """Through the graph floats find no chain for it; by layers they do."""
+    first = [[0.25, 0.0], [0.3125, 0.0], [0.375, 0.0], [0.0625, 0.0], [0.125, 0.0], [0.0, 0.0]]
+    second = [[2.0, -0.25, 0.5, -0.75, 1.25, -0.5], [-1.25, 0.25, 2.0, -1.0, 1.75, -2.0]]
+    second += [[2.0, 2.0, 0.75, -0.25, -2.0, -1.25], [-1.0, -1.0, -1.0, -1.0, -0.25, 1.5]]
+    second += [[-0.75, 2.0, -1.25, 1.75, -0.25, -1.0]]
+    third = [[0.75, 1.5, 0.25, 1.5, 1.5], [0.25, 1.0, 1.25, 0.75, 0.5], [2.0, 1.75, 0.25, 1.5, 1.75]]
+    biases = [[1.0, -0.875, -0.125, 0.125, -0.375, 1.0], [-1.0, 0.5, 0.375, 0.75, -0.625], [0.75, -0.125, -0.625]]
+    network = Network.from_arrays([first, second, third], biases, between="clip:-1:1")
+    (verdict,) = certify_inputs(network, np.array([[1.578125, 0.65625]]), "2457/2176", complete=True)
+    assert verdict.fault == ""
+    assert verdict.certified

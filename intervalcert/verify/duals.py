@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -28,6 +29,7 @@ from intervalcert.search.graph_local import GraphLocalSearch
 from intervalcert.search.local import LocalSearch
 from intervalcert.search.plain import PlainBackend
 from intervalcert.search.room import USUAL, room_near_point
+from intervalcert.verify.branching import FLOATS_END
 from intervalcert.verify.dual_cases import ChainCase, DualProver, GraphCase
 from intervalcert.verify.local import can_be_refined
 
@@ -55,9 +57,9 @@ def duals_of(
     if len(network.layers) == 1 or not can_be_refined(network):
         return None
     variables = network.inputs + sum(layer.shape[0] for layer in network.layers[:-1])
-    is_layered = has_dual(nominal_network(network)) and variables > FEW
-    made = ChainDuals if is_layered else GraphDuals
-    return made(network, norms, ladder, evaluators)
+    if not has_dual(nominal_network(network)):
+        return GraphDuals(network, norms, ladder, evaluators)
+    return (ChainDuals if variables > FEW else SmallChainDuals)(network, norms, ladder, evaluators)
 
 
 class Duals(ABC):
@@ -162,6 +164,22 @@ class GraphDuals(Duals):
     def _made(self, backend: Backend[Any]) -> tuple[GraphLocalChecker, GraphDualChecker]:
         local = GraphLocalChecker(self._nominal, backend, self._norms)
         return local, GraphDualChecker(self._nominal, backend, self._norms)
+
+
+class SmallChainDuals(GraphDuals):
+    """Of a small chain of matrices: as of a graph; or by layers, where floats find no chain through the graph."""
+
+    @cached_property
+    def _layered(self) -> ChainDuals:
+        return ChainDuals(self._network, self._norms, self._ladder, self._evaluators)
+
+    def prover(
+        self, x: RationalMatrix, eps: Fraction, deducted: Callable[[int], Sequence[Fraction]]
+    ) -> DualProver | None:
+        found = None
+        with suppress(*FLOATS_END):  # then the other one says what there is
+            found = super().prover(x, eps, deducted)
+        return self._layered.prover(x, eps, deducted) if found is None else found
 
 
 def _all_above(leads: Floats, deducted: Sequence[Fraction]) -> bool:

@@ -13,9 +13,17 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from intervalcert.cli.certificates import (
+    audit_certificate,
+    certificate,
+    check_certifiable,
+    check_file,
+    recorded,
+    write_points,
+)
 from intervalcert.cli.options import check_radius, check_sources
 from intervalcert.cli.progress import is_watched, layer_progress, print_message, row_progress
-from intervalcert.errors import InputError, SoundnessError, error_context, shortened
+from intervalcert.errors import InputError, SoundnessError, UsageError, error_context, shortened
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -50,6 +58,7 @@ def _bounds(arguments: argparse.Namespace) -> int:
 
     prec = DEFAULT_PREC if arguments.prec is None else arguments.prec
     precision_ladder(arguments.backend, prec)  # refuse a wrong name before reading a large model
+    check_file(arguments, arguments.model, arguments.biases, arguments.output)
     if arguments.output is not None:
         for file in (arguments.output, witness_path(arguments.output)):
             check_output(file, arguments.model, arguments.biases)
@@ -70,17 +79,25 @@ def _bounds(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         proof = f"and what proves it, {witnesses}" if witnesses else "without witnesses (too large to be stored)"
         print_message(f"wrote {arguments.output}, {proof}")
+    if arguments.certificate is not None:
+        with certificate(arguments, network, found):
+            pass
     return 0
 
 
 def _certify(arguments: argparse.Namespace) -> int:
+    from fractions import Fraction
+
     from intervalcert.api import vectorised_certifier
+    from intervalcert.bounds.audit import check_same_model
     from intervalcert.io.bounds_file import load_bounds
     from intervalcert.io.tables.writers import VERDICT_COLUMNS
+    from intervalcert.numbers.parsing import parse_rational
     from intervalcert.numbers.text import shortest_exact
 
     check_sources(arguments)
     _check_output(arguments)
+    check_certifiable(arguments)
     if arguments.inputs is not None:
         summary = _certify_inputs(arguments)
     elif arguments.deployed != "real":
@@ -93,7 +110,12 @@ def _certify(arguments: argparse.Namespace) -> int:
             )
         certifier = vectorised_certifier(bounds)
         with _sink(arguments, VERDICT_COLUMNS) as write:
-            summary = replace(_run("certify", arguments, certifier, _epsilons(arguments), write), single=bounds.single)
+            found, seen = recorded(arguments, write)
+            summary = replace(_run("certify", arguments, certifier, _epsilons(arguments), seen), single=bounds.single)
+        if found is not None:
+            network = _load(arguments)
+            check_same_model(bounds, network)
+            write_points(arguments, network, bounds, "outputs", parse_rational(arguments.eps), Fraction(1), found)
     eps = arguments.eps or (None if summary.eps is None else shortest_exact(summary.eps))
     if arguments.json:
         shown = {
@@ -144,17 +166,20 @@ def _range(units: Units | None) -> list[float | None] | None:
 
 
 def _certify_inputs(arguments: argparse.Namespace) -> Summary:
-    from intervalcert.api import complete_budgets, verification_job
+    from intervalcert.api import complete_budgets, compute_bounds, verification_job
     from intervalcert.execution.streaming import certify_inputs_of
     from intervalcert.io.bounds_file import load_bounds
     from intervalcert.io.counterexamples import save_counterexamples
     from intervalcert.io.tables.writers import COMPLETE_COLUMNS, VERDICT_COLUMNS
+    from intervalcert.numbers.parsing import parse_rational
     from intervalcert.verify.local import DEFAULT_ROUNDS, can_be_refined
     from intervalcert.verify.points import PointVerifier
 
     epsilons, unit = _epsilons(arguments), _unit(arguments)
     network = _load(arguments)
     bounds = load_bounds(arguments.bounds) if arguments.bounds is not None else None
+    if bounds is None and arguments.certificate is not None:
+        bounds = compute_bounds(network)
     source, units = _survey_inputs(arguments, network, *unit)
     rounds = DEFAULT_ROUNDS if arguments.local_rounds is None else arguments.local_rounds
     budgets = complete_budgets(
@@ -166,7 +191,7 @@ def _certify_inputs(arguments: argparse.Namespace) -> Summary:
     is_local = arguments.local or (arguments.complete and can_be_refined(network))
     job = verification_job(network, bounds, rounds if is_local else None, arguments.deployed, budgets)
     _print_coarse(job)
-    verifier = PointVerifier(job)
+    verifier = PointVerifier(replace(job, keeps_chains=arguments.certificate is not None))
     falsified: dict[int, AnyCounterexample] = {}
     box, within = unit[1], 0
     jobs = (os.cpu_count() or 1) if arguments.jobs is None else arguments.jobs
@@ -175,6 +200,7 @@ def _certify_inputs(arguments: argparse.Namespace) -> Summary:
         _labels(arguments, network.outputs) as labels,
         row_progress("certify", source.size) as on_rows,
     ):
+        found, told = recorded(arguments, write)
 
         def seen(verdicts: Verdicts) -> None:
             nonlocal within
@@ -182,8 +208,8 @@ def _certify_inputs(arguments: argparse.Namespace) -> Summary:
                 falsified.update(verdicts.counterexamples)
             if box is not None:
                 within += sum(box[0] <= low and high <= box[1] for low, high in verdicts.spans.values())
-            if write is not None:
-                write(verdicts)
+            if told is not None:
+                told(verdicts)
 
         summary = certify_inputs_of(
             verifier, source, units, epsilons, jobs=jobs, labels=labels, write=seen, on_rows=on_rows
@@ -191,6 +217,8 @@ def _certify_inputs(arguments: argparse.Namespace) -> Summary:
     if arguments.counterexamples is not None:
         save_counterexamples(falsified, network.inputs, arguments.counterexamples, job.semantics)
         print_message(f"wrote {arguments.counterexamples}")
+    if found is not None and bounds is not None:
+        write_points(arguments, network, bounds, "inputs", parse_rational(arguments.eps), units.scale, found)
     is_told = arguments.complete and box is not None and network.eps_space == "input"
     return replace(summary, single=network.single, within_box=within if is_told else None)
 
@@ -544,8 +572,14 @@ def _audit(arguments: argparse.Namespace) -> int:
     from intervalcert.api import audit
     from intervalcert.bounds.audit import seconds_text
     from intervalcert.io.bounds_file import load_bounds
+    from intervalcert.io.certificate import is_zip
     from intervalcert.report.text import audit_table, print_data
 
+    if is_zip(arguments.bounds):
+        return audit_certificate(arguments, _load(arguments))
+    for name in ("outputs", "inputs"):
+        if getattr(arguments, name) is not None:
+            raise UsageError(f"--{name} goes with a certificate, and {arguments.bounds} is none")
     bounds = load_bounds(arguments.bounds)
     network = _load(arguments)
 

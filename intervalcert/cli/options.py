@@ -92,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="write the bounds file (JSON), and beside it FILE.witnesses.npz, which proves it",
     )
+    _add_certificate(bounds)
     bounds.set_defaults(command="bounds")
 
     certify = commands.add_parser(
@@ -118,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     certify.add_argument(
         "-o", "--output", type=Path, metavar="FILE", help="write verdicts: .csv, .jsonl, .npy or .parquet"
     )
+    _add_certificate(certify)
     certify.add_argument("--json", action="store_true", help="print one JSON object (accuracy and vra as parts of 1)")
     certify.add_argument("--check", action="store_true", help="exit with 1 if any output is not certified")
     certify.set_defaults(command="certify")
@@ -176,8 +178,19 @@ def _parser() -> argparse.ArgumentParser:
     radius.add_argument("--json", action="store_true", help="print the summary of --inputs as one JSON object")
     radius.set_defaults(command="radius")
 
-    audit = commands.add_parser("audit", help="check a bounds file against its model with exact rationals")
-    audit.add_argument("bounds", type=Path, metavar="BOUNDS", help="the bounds file; its witnesses are found beside it")
+    audit = commands.add_parser(
+        "audit",
+        help="check a bounds file, or a certificate, against its model with exact rationals",
+        description="Checks every claim of a bounds file by the witnesses beside it, or of a certificate by the "
+        "checker that stands alone (python -m intervalcert.checker, which reads .npz and text models).",
+    )
+    audit.add_argument(
+        "bounds", type=Path, metavar="FILE", help="a bounds file, whose witnesses are beside it, or a certificate"
+    )
+    for what in ("outputs", "inputs"):
+        audit.add_argument(
+            f"--{what}", type=Path, metavar="FILE", help=f"the {what} that a certificate is about: .npy or text"
+        )
     audit.add_argument("--model", type=Path, required=True, metavar="MODEL", help="the model that it is of")
     audit.add_argument(
         "--budget",
@@ -334,6 +347,15 @@ def _add_inputs(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("--jobs", type=_natural, metavar="N", help="processes for --inputs (default: one per core)")
 
 
+def _add_certificate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--certificate",
+        type=Path,
+        metavar="FILE.cert",
+        help="write what is claimed, and what proves it: audit FILE.cert, or python -m intervalcert.checker",
+    )
+
+
 def _add_format(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--deployed",
@@ -415,7 +437,7 @@ def check_sources(arguments: argparse.Namespace) -> None:
     _check_no_inputs(arguments)
     known = arguments.input_norm is not None or arguments.input_box is not None
     if arguments.deployed == "real":
-        for name in _OF_MODEL:
+        for name in _OF_MODEL if arguments.certificate is None else ():
             if getattr(arguments, name) not in (None, False):
                 raise UsageError(f"--{name.replace('_', '-')} goes with --inputs, or with --deployed FORMAT")
         if known:

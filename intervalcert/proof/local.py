@@ -35,7 +35,17 @@ from intervalcert.proof.data import Witness
 from intervalcert.proof.ellipsoids import LoewnerMajorant, Sector, Step, check_majorant, check_step, point
 from intervalcert.proof.sectors import holds_sector, is_within_reach
 
-__all__ = ["Leads", "LocalChecker", "LocalClaim", "LocalLink", "LocalWitness", "bent_layers"]
+__all__ = [
+    "Leads",
+    "LocalChecker",
+    "LocalClaim",
+    "LocalLink",
+    "LocalWitness",
+    "ShortChains",
+    "ShortLink",
+    "bent_layers",
+    "shortened_chains",
+]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,6 +70,27 @@ class LocalWitness(Witness):
 
     winner: int
     chains: tuple[tuple[LocalLink, ...], ...]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ShortLink(Witness):
+    """Of a link what cannot be computed from the others, from the network and the input: for exact checkers."""
+
+    kept: Indices
+    v: Floats
+    g: Floats
+    exponent: int
+
+
+ShortChains = tuple[tuple[ShortLink, ...], ...]
+
+
+def shortened_chains(witness: LocalWitness) -> ShortChains:
+    """All chains of a witness. They take a small part of its memory."""
+    return tuple(
+        tuple(ShortLink(link.kept, link.step.v, link.step.g, link.exponent) for link in links)
+        for links in witness.chains
+    )
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ class Job:
     form: the format that the network is run in, to whose numbers its weights are rounded already; None for the reals.
     sigmas: of the chain, or none.
     budgets: of the search, where every point is to be decided; None if not.
+    keeps_chains: whether verdicts carry what certifies points locally (`Verdicts.proofs`), which takes memory.
     """
 
     network: Network
@@ -43,6 +44,7 @@ class Job:
     form: FloatFormat | None = None
     sigmas: tuple[Fraction, ...] = ()
     budgets: Budgets | None = None
+    keeps_chains: bool = False
 
     @property
     def semantics(self) -> str:

@@ -28,6 +28,7 @@ from intervalcert.numbers.matrices import RationalMatrix
 from intervalcert.numbers.pairs import floats_above
 from intervalcert.numbers.rounding import float_enclosure
 from intervalcert.proof.decision import ATTACK, LOCAL, MARGINS, Bracket, Status, Verdict
+from intervalcert.proof.local import LocalWitness, ShortChains, shortened_chains
 from intervalcert.proof.trees import DualProof
 from intervalcert.verify.branching import FLOATS_END
 from intervalcert.verify.complete import CompleteVerdict, CompleteVerifier
@@ -55,7 +56,7 @@ class _Draft:
         self.falsified: Bools = np.zeros(count, dtype=bool)
         self.counterexamples: dict[int, AnyCounterexample] = {}
         self.spans: dict[int, tuple[Fraction, Fraction]] = {}
-        self.proofs: dict[int, DualProof] = {}
+        self.proofs: dict[int, DualProof | ShortChains] = {}
         self.brackets: dict[int, Bracket] = {}
 
     def verdicts(self, first: int, semantics: str, eps_space: str) -> Verdicts:
@@ -264,6 +265,8 @@ class PointVerifier:
         # What is proved holds at this eps, and says nothing of larger ones.
         draft.radius[index] = max(draft.radius[index], floor)
         draft.method[index], draft.proved_by[index] = LOCAL, found.proved_by
+        if self.job.keeps_chains and isinstance(found.witness, LocalWitness):
+            draft.proofs[index] = shortened_chains(found.witness)
 
     def _deductions(self, draft: _Draft, eps: Fraction, index: int, deviation: Deviation | None) -> Floats | None:
         """Of a program: what is to be taken off the leads of the winner; None if nothing is known of its errors."""

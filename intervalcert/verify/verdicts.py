@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from intervalcert.proof.decision import LOCAL, MARGINS, Bracket, Status, Verdict
+from intervalcert.proof.local import ShortChains
 from intervalcert.proof.trees import DualProof
 from intervalcert.verify.falsify import AnyCounterexample
 from intervalcert.verify.filter import Bools, Floats, Integers
@@ -75,7 +76,7 @@ class Verdicts(Sequence[Verdict]):
     input_range: tuple[float, float] | None = None
     counterexamples: Mapping[int, AnyCounterexample] = field(default_factory=dict, repr=False)
     spans: Mapping[int, tuple[Fraction, Fraction]] = field(default_factory=dict, repr=False)
-    proofs: Mapping[int, DualProof] = field(default_factory=dict, repr=False)
+    proofs: Mapping[int, DualProof | ShortChains] = field(default_factory=dict, repr=False)
     brackets: Mapping[int, Bracket] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

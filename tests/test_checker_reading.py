@@ -641,6 +641,15 @@ def test_names_of_members(tmp_path, name):
     refused(read_model, path, "is not known, there twice")
 
 
+def test_what_is_compressed_too_much_can_be_saved_otherwise(tmp_path):
+    weights = np.zeros((1024, 1024))
+    np.savez_compressed(tmp_path / "m.npz", W0=weights)
+    refused(read_model, tmp_path / "m.npz", "unpacks to far too much")
+    assert_same(npz(tmp_path / "m.npz", W0=weights))
+    np.savez_compressed(tmp_path / "m.npz", **{f"W{i}": np.tile(np.arange(200.0), (200, 2)) for i in range(20)})
+    refused(read_model, tmp_path / "m.npz", "bytes unpacked: save it by numpy.savez")
+
+
 def test_members_that_are_packed_in_unusual_ways(tmp_path):
     for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
         refused(read_model, archived(tmp_path / "m.npz", ("W0.npy", npy(np.eye(2))), method=method), "unusual way")
@@ -721,11 +730,17 @@ def ints(count, word, width):
     return header(f"|S{width}", (2, count // 2)) + word * count
 
 
+def thin(count):
+    """Matrices of few columns, which do not fit each other."""
+    return ((f"W{k}.npy", header("|i1", (2**13, 5)) + bytes(range(256)) * 160) for k in range(count))
+
+
 HOSTILE = {
     "zeros": lambda p: bomb(p, 2**28),
     "zeros of a matrix": lambda p: bomb(p, 2**27, begin=header("|i1", (2**13, (2**27 - 80) // 2**13))),
     "more than is said": lambda p: bomb(p, 2**29, begin=header("<f8", (2, 2)), said=len(header("<f8", (2, 2))) + 32),
     "many thin rows": lambda p: bomb(p, 2**20, begin=header("|i1", (2**20 - 61, 1)).ljust(61)),
+    "many thin matrices": lambda p: archived(p, *thin(200)),
     "a header of zeros": lambda p: bomb(p, 2**20, begin=b"\x93NUMPY\2\0" + struct.pack("<L", 2**19)),
     "powers": lambda p: archived(p, ("W0.npy", ints(2**19, b"1*2^20000", 9))),
     "powers in rows": lambda p: archived(p, ("W0.npy", header("|S9", (2**15, 4)) + b"1*2^20000" * 2**17)),
@@ -796,6 +811,9 @@ def test_what_is_large_and_honest_is_read(tmp_path):
     """A row of a million numbers, blank lines without end, weights of which one is subnormal."""
     (tmp_path / "x.csv").write_bytes(b"\n" * 10**7 + b"1" + b",2" * (2**20 - 1))
     assert limited(TRIED, "table", tmp_path / "x.csv").strip() == "1"
+    save_model(Network.from_arrays([np.eye(1024) / 10]), tmp_path / "m.npz")  # it is compressed, 400 times
+    assert (tmp_path / "m.npz").stat().st_size < 2**15
+    assert_same(tmp_path / "m.npz")
     weights = np.random.default_rng(0).normal(size=(100, 784))
     weights[0, 0] = 5e-324
     assert assert_same(npz(tmp_path / "m.npz", W0=weights)).layers[0].unit == 2**1074

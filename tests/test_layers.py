@@ -55,6 +55,9 @@ def test_the_contracts_hold(copy):
         ("backends/exact.py", "import flint", "only backends.arb knows FLINT"),
         ("model/network.py", "import flint", "only backends.arb knows FLINT"),
         ("backends/arb.py", "import intervalcert.backends.exact", "number systems do not know each other"),
+        ("checker/core.py", "import numpy", "the checker is of the standard library"),
+        ("checker/core.py", "import intervalcert.errors", "rooms look down only"),
+        ("verify/points.py", "import intervalcert.checker.core", "the checker stands alone"),
     ],
 )
 def test_a_broken_contract_is_noticed(copy, module, line, contract):

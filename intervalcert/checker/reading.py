@@ -130,7 +130,7 @@ def _over_one(blocks: Iterable[Sequence[Pair]], size: int) -> tuple[list[list[in
     for block in blocks:
         unit = lcm(*{d for _, d in block})
         common, count = lcm(common, unit), count + len(block)
-        bits += 2**9 + sum(n.bit_length() - d.bit_length() for n, d in block)
+        bits += 2**10 + sum(n.bit_length() - d.bit_length() for n, d in block)
         if common.bit_length() > MAX_UNIT or bits + count * common.bit_length() > 2**20 + 2**8 * size:
             raise Malformed("over one denominator these numbers are too long: save floats of less different sizes")
         factors = {d: unit // d for d in {d for _, d in block}}
@@ -265,9 +265,9 @@ def _members(infos: Iterable[zipfile.ZipInfo], listed: int, size: int) -> dict[s
     beyond = [name for name in found if name[0] in "Wb" and int(name[1:]) >= count]
     if not count or beyond or ("mean" in found) != ("factor" in found):
         raise Malformed(f"it has {[*found][:9]}, not W0, W1, … without gaps, their biases, mean and factor or neither")
-    most = min(MAX_MODEL, max(2**22, 16 * size))
+    most = min(MAX_MODEL, max(9 * 2**20, 16 * size))
     if len(found) != listed or sum(info.file_size for info in found.values()) > most:
-        raise Malformed(f"it lists {listed} members, or unpacks to more than {most} bytes: save it by numpy.savez")
+        raise Malformed(f"not the {listed} members it lists, or over {most} bytes unpacked: save it by numpy.savez")
     return found
 
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from compare.regions import PlainNetwork
+from compare.regions import PlainNetwork, TooManyRegionsError
 from intervalcert import Network
 from intervalcert.api import verification_job
 from intervalcert.backends.registry import precision_ladder
@@ -55,6 +55,9 @@ FEW = 6
 """Neurons up to which the slow number systems are asked."""
 
 BATCH = 16
+
+PATIENCE = 20_000
+"""Parts of regions that are looked at for a point: a second. With 20 neurons and nothing near there are millions."""
 
 DEEP = 0.12
 """Of rounds: those that ask so near to the nearest change that duals and splits are needed, which takes long."""
@@ -326,7 +329,10 @@ def _asked(rng: Rng, made: Drawn, points: int, deep: bool) -> list[tuple[Floats,
             continue
         exactly = [Fraction(v) for v in x.tolist()]
         limit = 4 * max((v * v for v in exactly), default=Fraction(1)) + 10**6
-        truth = plain.nearest_change(exactly, most=limit)  # what is further away takes long, and is asked for nowhere
+        try:  # what is further away takes long, and is asked for nowhere
+            truth = plain.nearest_change(exactly, most=limit, patience=PATIENCE)
+        except TooManyRegionsError:
+            continue
         for way, eps in _distances(rng, truth, x, deep):
             if truth is not None or eps**2 <= limit:
                 asked.append((x, truth, way, eps))

@@ -25,7 +25,12 @@ from math import gcd, inf, lcm
 from operator import mul
 from typing import Any
 
-__all__ = ["PlainNetwork"]
+__all__ = ["PlainNetwork", "TooManyRegionsError"]
+
+
+class TooManyRegionsError(Exception):
+    """More of them than one wanted to visit."""
+
 
 Row = tuple[int, ...]
 """Coefficients of d, and the constant: g·d + c, up to a positive factor."""
@@ -148,11 +153,16 @@ class PlainNetwork:
         return found.index(max(found))
 
     def nearest_change(
-        self, x: Sequence[Fraction], other: int | None = None, most: Fraction | None = None
+        self,
+        x: Sequence[Fraction],
+        other: int | None = None,
+        most: Fraction | None = None,
+        patience: float = inf,
     ) -> Fraction | None:
         """The least squared distance from x of a point at which the winner of x does not lead all others, or that one.
 
-        None if there is none, or none within `most`, a squared distance.
+        None if there is none, or none within `most`, a squared distance. patience: how many regions, or parts of some,
+        may be looked at. Raises: TooManyRegionsError.
         """
         winner, tick, limit = self.winner(x), count(), inf if most is None else _ratio(most.numerator, most.denominator)
         best: Fraction | None = None
@@ -161,6 +171,9 @@ class PlainNetwork:
             key, _, node = heappop(heap)
             if key > limit:
                 break
+            patience -= 1
+            if patience < 0:
+                raise TooManyRegionsError
             if node.ahead is not None:  # on that wall, since the nearest point so far is beyond it
                 spot = _nearest(node.walls, [node.ahead], len(x))
                 if spot is None:

@@ -18,7 +18,7 @@ import pytest
 from compare.regions import PlainNetwork
 from intervalcert import InputError, Network, compute_bounds
 from intervalcert.api import verification_job
-from intervalcert.checker import claims, core, model
+from intervalcert.checker import archive, claims, core, model
 from intervalcert.io import certificate
 from intervalcert.io.certificate import CertificateWriter, FoundPoints, PointsAbout, checked_model
 from intervalcert.verify.branching import Budgets
@@ -446,6 +446,62 @@ def test_what_grows_too_much_is_refused_before_it_is_read(honest, tmp_path):
             file.writestr(name, part if name != "manifest.json" else b" " * 2**25 + part)
     with pytest.raises(model.Malformed, match="too much"):
         checked(made.getvalue(), network, rows, tmp_path)
+
+
+def test_no_more_is_read_than_is_said(honest, tmp_path):
+    """A member that says that it is short, and is not; and a directory of millions of entries."""
+    network, _, content, rows, _ = honest
+    made = BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, part in members(content).items():
+            file.writestr(name, part if name != "margins.i8" else bytes(2**24))
+    data = made.getvalue()
+    large, small = (n.to_bytes(4, "little") for n in (2**24, 8 * 3))
+    with pytest.raises(model.Malformed):
+        checked(data.replace(large, small), network, rows, tmp_path)
+    end = bytearray(content)
+    end[-10:-6] = (2**25).to_bytes(4, "little")
+    with pytest.raises(model.Malformed, match="directory"):
+        checked(bytes(end), network, rows, tmp_path)
+    with pytest.raises(model.Malformed, match="behind"):
+        checked(content + b"more", network, rows, tmp_path)
+
+
+@pytest.mark.parametrize("members_of", [70_000])
+def test_large_archives_are_read(tmp_path, members_of):
+    path = tmp_path / "large.cert"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("manifest.json", "{}")
+        for index in range(members_of):
+            file.writestr(f"a{index}.i1", b"")
+    assert archive.Archive(path).manifest == {}
+
+
+@pytest.mark.parametrize(
+    "name",
+    "leaky_relu:1e5/3 leaky_relu:1e-+5 elu:1e.5 elu:1e/5 elu:nan clip:1:0 min_max:foo what group_sort:zzz relu:1 "
+    "leaky_relu:1e9999 leaky_relu:1_0 leaky_relu:1/0 elu:-1 clip:0:nan".split(),
+)
+def test_names_of_no_function_are_refused(name):
+    with pytest.raises(model.Malformed):
+        model.activation(name)
+
+
+def test_a_single_output_has_its_threshold_before_it(tmp_path):
+    network = Network.from_arrays([[[1.0, 2.0], [3.0, -4.0]], [[1.0, 1.0]]], threshold="1/2")
+    seen = checked_model(network)
+    assert seen.completed([Fraction(3)]) == [Fraction(1, 2), Fraction(3)]
+    made = BytesIO()
+    with CertificateWriter(made, network, compute_bounds(network)) as writer:
+        found = FoundPoints()
+        found.winners.extend([1, 0])
+        found.radii.extend([0.0, 0.0])
+        about = PointsAbout("outputs", "hash", Fraction(1, 100))
+        assert writer.write_points(about, [[Fraction(3)], [Fraction(0)]], found) == [0, 2, 0, 0]
+    path = tmp_path / "single.cert"
+    path.write_bytes(made.getvalue())
+    tables = claims.Tables(lambda: iter([[Fraction(3)], [Fraction(0)]]), "hash")
+    assert claims.check_certificate(path, seen, tables).counts == (0, 2, 0, 0)
 
 
 def test_what_has_no_certificate_is_said():

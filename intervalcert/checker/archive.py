@@ -19,7 +19,10 @@ __all__ = ["Archive", "integers"]
 
 MANIFEST = "manifest.json"
 CODES = {1: "b", 2: "h", 4: "i", 8: "q"}
-MOST_MEMBERS, MOST_MANIFEST, MOST_BYTES, MOST_GROWTH = 1 << 20, 1 << 26, 1 << 28, 1000
+MOST_DIRECTORY, MOST_MANIFEST, MOST_BYTES, MOST_GROWTH = 1 << 24, 1 << 26, 1 << 28, 1000
+
+_END, _LARGE, _LOCATOR = struct.Struct("<4s4H2IH"), struct.Struct("<4sQ2H2I4Q"), 20
+"""The last record of a zip; that of large ones, and what is between both."""
 
 
 class Archive:
@@ -29,13 +32,16 @@ class Archive:
         """Raises: Malformed."""
         self.path = path
         try:
+            _check_directory(path)
             self._file = zipfile.ZipFile(path)
-        except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
             raise Malformed(f"{path} is no certificate that can be read ({error})") from None
         members = self._file.infolist()
+        if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
+            raise Malformed(f"{path} is compressed in another way than certificates are")
         self._members = {member.filename: member for member in members}
-        if len(self._members) < len(members) or len(members) > MOST_MEMBERS:
-            raise Malformed(f"{path} has a member twice, or more than {MOST_MEMBERS}")
+        if len(self._members) < len(members):
+            raise Malformed(f"{path} has a member twice")
         self._arrays = {name.rpartition(".i")[0]: name for name in self._members if name != MANIFEST}
         if len(self._arrays) != len(members) - 1:
             raise Malformed(f"{path} has no manifest, or an array twice")
@@ -49,7 +55,8 @@ class Archive:
         if member.file_size > min(most, MOST_GROWTH * max(member.compress_size, 1024)):
             raise Malformed(f"{self.path}: {name} says that it takes {member.file_size} bytes, which is too much")
         try:
-            found = self._file.read(member)
+            with self._file.open(member) as file:
+                found = file.read(member.file_size + 1)  # no more, whatever is in it
         except (OSError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
             raise Malformed(f"{self.path}: {name} is damaged ({error})") from None
         if len(found) != member.file_size:
@@ -92,6 +99,22 @@ class Archive:
     def left_over(self) -> str:
         """An array that nobody asked for; empty if there is none."""
         return next(iter(self._arrays), "")
+
+
+def _check_directory(path: Path) -> None:
+    """Before all of it is read. Raises: OSError, struct.error, ValueError if the directory is too large, or not at the
+    end.
+    """
+    with path.open("rb") as file:
+        file.seek(-min(_END.size, path.stat().st_size), 2)
+        mark, *_, count, size, _, comment = _END.unpack(file.read())
+        if mark != b"PK\x05\x06" or comment:
+            raise ValueError("something is behind its directory")
+        if count == 0xFFFF or size == 0xFFFFFFFF:
+            file.seek(-_END.size - _LOCATOR - _LARGE.size, 2)
+            size = _LARGE.unpack(file.read(_LARGE.size))[-2]
+        if size > MOST_DIRECTORY:
+            raise ValueError(f"its directory takes {size} bytes")
 
 
 def integers(values: Any, count: int | None, what: str, largest: int = 1 << 62) -> list[int]:

@@ -205,6 +205,7 @@ def _points(
     for index, (row, known) in enumerate(zip_longest(rows, status)):
         if row is None or known is None:
             raise Malformed(f"{archive.path} is about {count} {about['kind']}, and the file has another number")
+        row = row if is_inputs else model.completed(row)
         if not 0 <= known < len(STATUSES) or (known > MARGINS and not is_inputs):
             raise Malformed(f"{archive.path}: point {index} has no status that is known")
         if len(row) != (model.inputs if is_inputs else model.outputs):

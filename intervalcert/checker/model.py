@@ -6,6 +6,7 @@ Its exact values at an input, the slopes of its activations, and a hash of its n
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,8 +17,11 @@ __all__ = ["Activation", "Hinge", "Layer", "Malformed", "Model", "Rows", "activa
 
 Rows = Sequence[Sequence[int]]
 
-MAX_BITS = 4096
+MAX_DIGITS, MAX_EXPONENT = 1000, 1000
 """Of a parameter of an activation."""
+
+_DECIMAL = re.compile(r"-?(\d+/\d+|(\d+\.?\d*|\.\d+)(e(?P<power>[+-]?\d{1,4}))?)", re.ASCII)
+_SORTING = re.compile(r"min_max(:halves|:neighbours)?|group_sort(:\d{1,9}:\d{1,9}(:descending)?)?", re.ASCII)
 
 
 class Malformed(Exception):  # noqa: N818 - what it says of a file
@@ -79,7 +83,7 @@ def activation(name: str) -> Activation:
         if kind == "identity":
             return Activation(kind, (), (_ONE, _ONE), _ONE, _ZERO, ())
         return Activation(kind, (), (_ZERO, Fraction(1, 4) if kind == "sigmoid" else _ONE))
-    if kind in ("min_max", "group_sort"):  # each sorts groups of its arguments, whichever: no distance grows
+    if _SORTING.fullmatch(name):  # each sorts groups of its arguments, whichever: no distance grows
         return Activation(name)
     if kind == "clip" and len(words) == 2 and words[1] == "inf":
         low = _number(words[0])
@@ -100,18 +104,13 @@ def activation(name: str) -> Activation:
 
 def _number(word: str) -> Fraction:
     """A decimal or a fraction. Raises: Malformed."""
-    digits = word.replace("e-", "e").replace("e+", "e").removeprefix("-").replace("/", "").replace(".", "")
-    if not (digits.replace("e", "", 1).isdecimal() and digits.isascii() and len(word) <= 1000):
-        raise Malformed(f"the parameter {word[:60]!r} is no number")
-    if "e" in word and abs(int(word.partition("e")[2] or "9999")) > 1000:
-        raise Malformed(f"the parameter {word[:60]!r} is beyond all sizes that are read")
+    match = _DECIMAL.fullmatch(word) if len(word) <= MAX_DIGITS else None
+    if match is None or abs(int(match["power"] or 0)) > MAX_EXPONENT:
+        raise Malformed(f"the parameter {word[:60]!r} is no number, or beyond all sizes that are read")
     try:
-        found = Fraction(word)
+        return Fraction(word)
     except (ValueError, ZeroDivisionError):
         raise Malformed(f"the parameter {word[:60]!r} is no number") from None
-    if max(found.numerator.bit_length(), found.denominator.bit_length()) > MAX_BITS:
-        raise Malformed(f"the parameter {word[:60]!r} is too long")
-    return found
 
 
 @dataclass(frozen=True)
@@ -166,6 +165,13 @@ class Model:
     @property
     def outputs(self) -> int:
         return self.layers[-1].outputs
+
+    def completed(self, output: Sequence[Fraction]) -> Sequence[Fraction]:
+        """An output of the model: of one with a single number, with the threshold, a constant, before it."""
+        last = self.layers[-1]
+        if len(output) == 1 and self.outputs == 2 and not any(last.rows[0]):
+            return [Fraction(last.bias[0], last.bias_unit), *output]
+        return output
 
     @property
     def sha256(self) -> str:

@@ -191,7 +191,7 @@ class CertificateWriter:
         for index, (row, winner, radius) in enumerate(zip_longest(rows, found.winners, found.radii)):
             if row is None or winner is None or radius is None:
                 raise InputError(f"{about.kind} {index}: the file has changed since it was looked at")
-            logits = model.values_at(self._model, row)[-1] if about.kind == "inputs" else row
+            logits = model.values_at(self._model, row)[-1] if about.kind == "inputs" else self._model.completed(row)
             if core.winner_of(logits) != winner:
                 raise InputError(f"{about.kind} {index}: class {winner} is said to win, and does not")
             status.append(self._proved(about, index, row, logits, winner, found, listed))

@@ -479,8 +479,23 @@ def test_large_archives_are_read(tmp_path, members_of):
 
 @pytest.mark.parametrize(
     "name",
-    "leaky_relu:1e5/3 leaky_relu:1e-+5 elu:1e.5 elu:1e/5 elu:nan clip:1:0 min_max:foo what group_sort:zzz relu:1 "
-    "leaky_relu:1e9999 leaky_relu:1_0 leaky_relu:1/0 elu:-1 clip:0:nan".split(),
+    [
+        "leaky_relu:1e5/3",
+        "leaky_relu:1e-+5",
+        "elu:1e.5",
+        "elu:1e/5",
+        "elu:nan",
+        "clip:1:0",
+        "min_max:foo",
+        "what",
+        "group_sort:zzz",
+        "relu:1",
+        "leaky_relu:1e9999",
+        "leaky_relu:1_0",
+        "leaky_relu:1/0",
+        "elu:-1",
+        "clip:0:nan",
+    ],
 )
 def test_names_of_no_function_are_refused(name):
     with pytest.raises(model.Malformed):

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from .model import Malformed
 
-__all__ = ["Archive", "integers"]
+__all__ = ["Archive", "fields", "integers", "is_certificate"]
 
 MANIFEST = "manifest.json"
 CODES = {1: "b", 2: "h", 4: "i", 8: "q"}
@@ -99,6 +99,16 @@ class Archive:
     def left_over(self) -> str:
         """An array that nobody asked for; empty if there is none."""
         return next(iter(self._arrays), "")
+
+
+def is_certificate(path: Path) -> bool:
+    """Whether it is a zip with a manifest, as far as its directory says."""
+    try:
+        _check_directory(path)
+        with zipfile.ZipFile(path) as file:
+            return MANIFEST in file.namelist()
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError, struct.error):
+        return False
 
 
 def _check_directory(path: Path) -> None:

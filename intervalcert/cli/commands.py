@@ -571,11 +571,11 @@ def _epsilons(arguments: argparse.Namespace) -> Epsilons | None:
 def _audit(arguments: argparse.Namespace) -> int:
     from intervalcert.api import audit
     from intervalcert.bounds.audit import seconds_text
+    from intervalcert.checker.archive import is_certificate
     from intervalcert.io.bounds_file import load_bounds
-    from intervalcert.io.certificate import is_zip
     from intervalcert.report.text import audit_table, print_data
 
-    if is_zip(arguments.bounds):
+    if is_certificate(arguments.bounds):
         return audit_certificate(arguments, _load(arguments))
     for name in ("outputs", "inputs"):
         if getattr(arguments, name) is not None:

@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import zip_longest
-from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
@@ -36,7 +35,7 @@ from intervalcert.proof.witnesses import AnyChain
 from intervalcert.search.factors import FloatGram
 from intervalcert.verify.verdicts import Verdicts
 
-__all__ = ["CertificateWriter", "FoundPoints", "PointsAbout", "checked_model", "is_zip"]
+__all__ = ["CertificateWriter", "FoundPoints", "PointsAbout", "checked_model"]
 
 _DATE = (1980, 1, 1, 0, 0, 0)
 _BITS, _FINE = 62, 46
@@ -69,15 +68,6 @@ def checked_model(network: Network) -> model.Model:
         )
     except model.Malformed as error:
         raise InputError(f"certificates are not of such models: {error}") from None
-
-
-def is_zip(path: Path) -> bool:
-    """Whether a file begins as certificates do. (What cannot be read is none.)"""
-    try:
-        with path.open("rb") as file:
-            return file.read(4) == b"PK\x03\x04"
-    except OSError:
-        return False
 
 
 class CertificateWriter:

@@ -82,6 +82,8 @@ def test_of_something_else_it_is_refused(folder, capsys):
         (("--model", "other.npz", "--inputs", "inputs.npy"), 3, "another model"),
         (("--model", "model.npz", "--inputs", "others.npy"), 3, "another hash"),
         (("--model", "model.npz"), 3, "--inputs"),
+        (("--model", "model.npz", "--inputs", "inputs.npy", "--input-scale", "1/2"), 3, "--input-scale"),
+        (("--model", "model.npz", "--inputs", "inputs.npy", "--input-scale", "no"), 3, "--input-scale"),
         (("--model", "nowhere.npz"), 3, "nowhere.npz"),
     ):
         done = alone(folder, "c.cert", *words)

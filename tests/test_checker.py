@@ -61,7 +61,8 @@ def written(network, rows, eps, complete=False):
 def checked(content, network, rows, folder):
     path = Path(folder) / "some.cert"
     path.write_bytes(content)
-    tables = claims.Tables(None, "", lambda scale: ([x * scale for x in row] for row in rows), "hash")
+    given = claims.Tables(None, "", lambda scale: ([x * scale for x in row] for row in rows), "hash")
+    tables = given if len(rows) else claims.Tables()
     return claims.check_certificate(path, checked_model(network), tables)
 
 
@@ -443,7 +444,7 @@ def test_what_grows_too_much_is_refused_before_it_is_read(honest, tmp_path):
     made = BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
         for name, part in members(content).items():
-            file.writestr(name, part if name != "manifest.json" else b" " * 2**25 + part)
+            file.writestr(name, part if name != "manifest.json" else b" " * 2**27 + part)
     with pytest.raises(model.Malformed, match="too much"):
         checked(made.getvalue(), network, rows, tmp_path)
 
@@ -517,6 +518,86 @@ def test_a_single_output_has_its_threshold_before_it(tmp_path):
     path.write_bytes(made.getvalue())
     tables = claims.Tables(lambda: iter([[Fraction(3)], [Fraction(0)]]), "hash")
     assert claims.check_certificate(path, seen, tables).counts == (0, 2, 0, 0)
+
+
+def changed_points(content, **changes):
+    """The certificate with other words about its points."""
+    parts = members(content)
+    manifest = json.loads(parts["manifest.json"])
+    manifest["points"] |= changes
+    return packed(parts | {"manifest.json": json.dumps(manifest).encode()})
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"scale": "1000000"}, "input-scale"),
+        ({"scale": "0"}, "input-scale"),
+        ({"falsified": {"0": "x"}}, "."),
+        ({"falsified": {"0": None}}, "."),
+        ({"falsified": {"00": 1}}, "numbers of points"),
+        ({"local": {"\u0660": []}}, "numbers of points"),
+        ({"eps": "1" * 300}, "fraction"),
+        ({"eps": "-1"}, "fraction"),
+        ({"count": 2**39}, "points.status"),
+        ({"count": True}, "so many"),
+        ({"kind": "logits"}, "."),
+    ],
+)
+def test_hostile_words_about_points_are_refused(honest, tmp_path, changes, what):
+    network, _, content, rows, _ = honest
+    with pytest.raises((model.Malformed, core.Refused), match=what):
+        checked(changed_points(content, **changes), network, rows, tmp_path)
+
+
+def test_a_falsified_point_names_a_class(honest, tmp_path):
+    network, _, content, rows, _ = honest
+    known = json.loads(members(content)["manifest.json"])["points"]["falsified"]
+    for other in ("x", None, [], True, -1, 99):
+        with pytest.raises((model.Malformed, core.Refused)):
+            checked(changed_points(content, falsified=known | dict.fromkeys(known, other)), network, rows, tmp_path)
+
+
+def test_what_is_given_and_not_used_is_said(honest, tmp_path):
+    network, _, content, rows, _ = honest
+    parts = members(content)
+    manifest = json.loads(parts["manifest.json"]) | {"points": None}
+    without = {name: part for name, part in parts.items() if name.startswith(("norm", "chain", "margins"))}
+    with pytest.raises(model.Malformed, match="nothing about inputs"):
+        checked(packed(without | {"manifest.json": json.dumps(manifest).encode()}), network, rows, tmp_path)
+    true = json.dumps(json.loads(parts["manifest.json"]) | {"version": True}).encode()
+    with pytest.raises(model.Malformed, match="version"):
+        checked(packed(parts | {"manifest.json": true}), network, rows, tmp_path)
+    for name in ("foo", "x\x1b[2K\rall claims are proved.i1"):
+        with pytest.raises(model.Malformed) as told:
+            checked(packed(parts | {name: b""}), network, rows, tmp_path)
+        assert "\x1b" not in str(told.value)
+
+
+def test_what_is_shown_is_no_less():
+    random = Random(3)
+    for _ in range(300):
+        number = Fraction(random.randint(1, 10**12), random.randint(1, 10**12)) * Fraction(2) ** random.randint(-90, 90)
+        shown = Fraction(claims._shown(number))
+        assert number <= shown <= number * (1 + Fraction(2, 10**5))
+    assert claims._shown(1 + Fraction(400, 2**30)) != "1"
+    assert claims._shown(Fraction(1, 2**4000)) != "0"
+
+
+def test_many_points_take_little_memory(honest, tmp_path):
+    """A file of some kilobytes that says that there are millions of points, and a table of a few."""
+    network, _, content, rows, _ = honest
+    parts = {name: part for name, part in members(content).items() if not name.startswith("points")}
+    manifest = json.loads(parts["manifest.json"])
+    manifest["points"] |= {"count": 2**27, "local": {}, "falsified": {}}
+    made = BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, part in (parts | {"manifest.json": json.dumps(manifest).encode()}).items():
+            file.writestr(name, part)
+        for what in ("status", "winner", "radius"):
+            file.writestr(f"points.{what}.i1", bytes(2**27))
+    with pytest.raises(model.Malformed, match="too much"):
+        checked(made.getvalue(), network, rows, tmp_path)
 
 
 def test_what_has_no_certificate_is_said():

@@ -6,6 +6,7 @@ Exit codes: 0 all claims are proved, 2 usage, 3 a file that cannot be understood
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -19,8 +20,14 @@ from .reading import file_sha256, read_model, read_table
 MALFORMED, NOT_PROVED = 3, 4
 
 
-def tables_of(outputs: Path | None, inputs: Path | None) -> Tables:
-    """Of files. Raises: Malformed."""
+def tables_of(outputs: Path | None, inputs: Path | None, scale: str | None) -> Tables:
+    """Of files. scale: what inputs are multiplied with, in words; 1 if nothing is said. Raises: Malformed."""
+    try:
+        times = Fraction(1) if scale is None else Fraction(scale) if len(scale) < 200 else Fraction(0)
+    except (ValueError, ZeroDivisionError):
+        times = Fraction(0)
+    if times <= 0:
+        raise Malformed("--input-scale: a positive number is expected, such as 1/255")
 
     def rows(scale: Fraction) -> Iterator[Sequence[Fraction]]:
         return read_table(inputs or Path(), scale)
@@ -30,6 +37,7 @@ def tables_of(outputs: Path | None, inputs: Path | None) -> Tables:
         "" if outputs is None else file_sha256(outputs),
         None if inputs is None else rows,
         "" if inputs is None else file_sha256(inputs),
+        times,
     )
 
 
@@ -40,14 +48,18 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--activation", metavar="NAME", help="between the layers of a text file (default relu)")
     parser.add_argument("--outputs", type=Path, metavar="FILE", help="the logits that it is about: .npy or text")
     parser.add_argument("--inputs", type=Path, metavar="FILE", help="the inputs that it is about: .npy or text")
+    parser.add_argument("--input-scale", metavar="S", help="what the inputs are multiplied with, such as 1/255")
     given = parser.parse_args(words)
     try:
         model = read_model(given.model, given.activation)
-        check_certificate(given.certificate, model, tables_of(given.outputs, given.inputs), said)
+        check_certificate(given.certificate, model, tables_of(given.outputs, given.inputs, given.input_scale), said)
     except Malformed as error:
         return failed(f"not understood: {error}", MALFORMED)
     except Refused as error:
         return failed(f"NOT PROVED: {error}", NOT_PROVED)
+    except BrokenPipeError:  # nobody reads what is accepted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return MALFORMED
     print("all claims are proved: certificate accepted")
     return 0
 

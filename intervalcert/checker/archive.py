@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 import zipfile
 import zlib
+from array import array
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,10 +21,25 @@ __all__ = ["Archive", "fields", "integers", "is_certificate"]
 
 MANIFEST = "manifest.json"
 CODES = {1: "b", 2: "h", 4: "i", 8: "q"}
-MOST_DIRECTORY, MOST_MANIFEST, MOST_BYTES, MOST_GROWTH = 1 << 24, 1 << 26, 1 << 28, 1000
+MOST_DIRECTORY, MOST_MANIFEST, MOST_BYTES = 1 << 24, 1 << 24, 1 << 28
+LEAST_ROOM, MOST_GROWTH = 1 << 26, 64
+"""Of all members together, unpacked: so many bytes, or so many times those of the file."""
 
 _END, _LARGE, _LOCATOR = struct.Struct("<4s4H2IH"), struct.Struct("<4sQ2H2I4Q"), 20
 """The last record of a zip; that of large ones, and what is between both."""
+
+_DAMAGED = (
+    OSError,
+    EOFError,
+    ValueError,
+    OverflowError,
+    MemoryError,
+    RuntimeError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What reading a zip may end with (NotImplementedError is a RuntimeError, UnicodeError a ValueError)."""
 
 
 class Archive:
@@ -34,9 +51,13 @@ class Archive:
         try:
             _check_directory(path)
             self._file = zipfile.ZipFile(path)
-        except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
-            raise Malformed(f"{path} is no certificate that can be read ({error})") from None
+            size = path.stat().st_size
+        except _DAMAGED as error:
+            raise Malformed(f"{path} is no certificate that can be read ({error!s:.99})") from None
         members = self._file.infolist()
+        unpacked = sum(member.file_size for member in members)
+        if unpacked > max(LEAST_ROOM, MOST_GROWTH * size):
+            raise Malformed(f"{path} says that it takes {unpacked} bytes, unpacked, which is too much")
         if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
             raise Malformed(f"{path} is compressed in another way than certificates are")
         self._members = {member.filename: member for member in members}
@@ -52,15 +73,15 @@ class Archive:
 
     def _bytes(self, name: str, most: int) -> bytes:
         member = self._members[name]
-        if member.file_size > min(most, MOST_GROWTH * max(member.compress_size, 1024)):
-            raise Malformed(f"{self.path}: {name} says that it takes {member.file_size} bytes, which is too much")
+        if member.file_size > most:
+            raise Malformed(f"{self.path}: {name[:60]!r} says that it takes {member.file_size} bytes: too much")
         try:
             with self._file.open(member) as file:
                 found = file.read(member.file_size + 1)  # no more, whatever is in it
-        except (OSError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
-            raise Malformed(f"{self.path}: {name} is damaged ({error})") from None
+        except _DAMAGED as error:
+            raise Malformed(f"{self.path}: {name[:60]!r} is damaged ({error!s:.99})") from None
         if len(found) != member.file_size:
-            raise Malformed(f"{self.path}: {name} is damaged")
+            raise Malformed(f"{self.path}: {name[:60]!r} is damaged")
         return found
 
     def _json(self) -> Any:
@@ -77,28 +98,34 @@ class Archive:
             text = self._bytes(MANIFEST, MOST_MANIFEST).decode("ascii")
             return json.loads(text, object_pairs_hook=once, parse_float=refused, parse_constant=refused)
         except (ValueError, RecursionError) as error:
-            raise Malformed(f"{self.path}: the manifest is not to be understood ({error})") from None
+            raise Malformed(f"{self.path}: the manifest is not to be understood ({error!s:.99})") from None
 
     def has(self, name: str) -> bool:
         return name in self._arrays
 
-    def numbers(self, name: str, count: int) -> tuple[int, ...]:
+    def numbers(self, name: str, count: int) -> array[int]:
         """Raises: Malformed unless there is an array of so many integers. It is gone then."""
         if name not in self._arrays:
             raise Malformed(f"{self.path} has no array {name} (or it is used twice)")
         member = self._arrays.pop(name)
         width = member.removeprefix(name + ".i")
         if width not in map(str, CODES):
-            raise Malformed(f"{self.path}: {member} is no array of integers of 1, 2, 4 or 8 bytes")
+            raise Malformed(f"{self.path}: {member[:60]!r} is no array of integers of 1, 2, 4 or 8 bytes")
         size = int(width)
         if self._members[member].file_size != count * size:
-            raise Malformed(f"{self.path}: {member} does not hold {count} integers")
-        return struct.unpack(f"<{count}{CODES[size]}", self._bytes(member, MOST_BYTES))
+            raise Malformed(f"{self.path}: {member[:60]!r} does not hold {count} integers")
+        found = array(CODES[size])
+        if found.itemsize != size:
+            raise Malformed(f"integers of {size} bytes are of another size on this machine")
+        found.frombytes(self._bytes(member, MOST_BYTES))
+        if sys.byteorder == "big":
+            found.byteswap()
+        return found
 
     @property
-    def left_over(self) -> str:
-        """An array that nobody asked for; empty if there is none."""
-        return next(iter(self._arrays), "")
+    def left_over(self) -> str | None:
+        """A member that nobody asked for; None if there is none."""
+        return next(iter(self._arrays.values()), None)
 
 
 def is_certificate(path: Path) -> bool:
@@ -107,7 +134,7 @@ def is_certificate(path: Path) -> bool:
         _check_directory(path)
         with zipfile.ZipFile(path) as file:
             return MANIFEST in file.namelist()
-    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError, struct.error):
+    except _DAMAGED:
         return False
 
 
@@ -117,12 +144,15 @@ def _check_directory(path: Path) -> None:
     """
     with path.open("rb") as file:
         file.seek(-min(_END.size, path.stat().st_size), 2)
-        mark, *_, count, size, _, comment = _END.unpack(file.read())
+        mark, *_, size, _, comment = _END.unpack(file.read())
         if mark != b"PK\x05\x06" or comment:
             raise ValueError("something is behind its directory")
-        if count == 0xFFFF or size == 0xFFFFFFFF:
-            file.seek(-_END.size - _LOCATOR - _LARGE.size, 2)
-            size = _LARGE.unpack(file.read(_LARGE.size))[-2]
+        before = file.seek(0, 2) - _END.size - _LOCATOR
+        if before >= _LARGE.size:
+            file.seek(before)
+            if file.read(4) == b"PK\x06\x07":  # of a large zip: another record counts
+                file.seek(before - _LARGE.size)
+                size = _LARGE.unpack(file.read(_LARGE.size))[-2]
         if size > MOST_DIRECTORY:
             raise ValueError(f"its directory takes {size} bytes")
 

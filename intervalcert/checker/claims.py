@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from itertools import zip_longest
 from pathlib import Path
@@ -40,6 +41,7 @@ STATUSES = ("unknown", "certified by margins", "certified at the input itself", 
 RADIUS, CHANGE = -50, -24
 """Exponents: radii are multiples of 2^-50, changes of inputs of 2^-24."""
 
+POINTS = ("eps", "kind", "sha256", "scale", "count", "local", "falsified")
 MOST_EXPONENT = 4096
 MOST_CHAINS = 4
 
@@ -48,7 +50,7 @@ MOST_CHAINS = 4
 class Accepted:
     """All that was proved. norms, margins: squares, of hidden layers, and of each class j and i < j.
 
-    eps, counts: of points, by their status; None and empty if there are none.
+    eps, counts: of points, by their status; None and empty if there are none. (Inputs are taken times `Tables.scale`.)
     """
 
     norms: tuple[Fraction, ...]
@@ -59,12 +61,16 @@ class Accepted:
 
 @dataclass(frozen=True)
 class Tables:
-    """Where the rows of outputs and inputs are read, and their hashes; None for what is not given."""
+    """Where the rows of outputs and inputs are read, and their hashes; None for what is not given.
+
+    scale: what inputs are multiplied with. Whoever asks says so, not the certificate.
+    """
 
     outputs: Callable[[], Iterator[Sequence[Fraction]]] | None = None
     outputs_sha256: str = ""
     inputs: Callable[[Fraction], Iterator[Sequence[Fraction]]] | None = None
     inputs_sha256: str = ""
+    scale: Fraction = Fraction(1)
 
 
 def check_certificate(
@@ -85,19 +91,23 @@ def _checked(archive: Archive, model: Model, tables: Tables, say: Callable[[str]
     names = ("format", "version", "semantics", "norm", "eps_space", "model", "norms", "chains", "margins", "points")
     manifest = fields(archive.manifest, names, "the manifest")
     about = manifest["format"], manifest["version"], manifest["semantics"], manifest["norm"], manifest["eps_space"]
-    if about != (FORMAT, VERSION, "real", "L2", "input"):
+    if about != (FORMAT, VERSION, "real", "L2", "input") or type(manifest["version"]) is not int:
         raise Malformed(f"{archive.path} is no {FORMAT} of version {VERSION} over the reals, in L2, of the input space")
     if manifest["model"] != model.sha256:
         raise Malformed(f"{archive.path} is a certificate of another model: its numbers have another hash")
-    say(f"model: {model.sha256[:16]}…, {'-'.join(map(str, [model.inputs, *(x.outputs for x in model.layers)]))}")
+    say(f"model: {model.sha256[:16]}..., {'-'.join(map(str, [model.inputs, *(x.outputs for x in model.layers)]))}")
     norms = _norms(archive, manifest["norms"], model, say)
     margins = _margins(archive, manifest["margins"], model, norms, _chains(archive, manifest["chains"], model), say)
     eps: Fraction | None = None
     counts: tuple[int, ...] = ()
+    kind = None if manifest["points"] is None else fields(manifest["points"], POINTS, "points")["kind"]
+    for name, given in (("outputs", tables.outputs), ("inputs", tables.inputs)):
+        if given is not None and kind != name:
+            raise Malformed(f"{archive.path} says nothing about {name}: leave them out (--{name})")
     if manifest["points"] is not None:
         eps, counts = _points(archive, manifest["points"], model, margins, tables, say)
-    if archive.left_over:
-        raise Malformed(f"{archive.path}: the array {archive.left_over} is of no claim")
+    if archive.left_over is not None:
+        raise Malformed(f"{archive.path}: {archive.left_over[:60]!r} is of no claim")
     return Accepted(tuple(norms), tuple(map(tuple, margins)), eps, counts)
 
 
@@ -126,7 +136,7 @@ def _norms(archive: Archive, listed: Any, model: Model, say: Callable[[str], Non
         factor = Factor(_dyadic(given["shift"], what), rows, _exponent(given["exponent"], what))
         square, claimed = norm_squared(layer, factor), _dyadic(given["upper"], what)
         if not (claimed >= 0 and square <= claimed * claimed):
-            raise Refused(f"the norm of layer {index} is not proved to be at most {_shown(claimed)}")
+            raise Refused(f"the norm of layer {index} is not proved to be at most what is claimed")
         say(f"norm of layer {index}: at most {_shown(claimed)}")
         found.append(min(square, claimed * claimed))
     return found
@@ -175,7 +185,7 @@ def _margins(
         found.append([each * each for each in claimed])
         for i, each in enumerate(claimed):
             if not (each >= 0 and min(squares[j][i] for squares in proved) <= each * each):
-                raise Refused(f"the margin of the classes {i} and {j} is not proved to be at most {_shown(each)}")
+                raise Refused(f"the margin of the classes {i} and {j} is not proved to be at most what is claimed")
     say(f"margins: all {len(flat)} Lipschitz bounds, by the product and {len(proved) - 1} chains")
     return found
 
@@ -188,13 +198,14 @@ def _points(
     tables: Tables,
     say: Callable[[str], None],
 ) -> tuple[Fraction, tuple[int, ...]]:
-    names = ("eps", "kind", "sha256", "scale", "count", "local", "falsified")
-    about = fields(given, names, "points")
+    about = fields(given, POINTS, "points")
     eps, count = _fraction(about["eps"], "eps"), about["count"]
     if type(count) is not int or not 0 <= count < 1 << 40 or eps < 0 or about["kind"] not in ("outputs", "inputs"):
         raise Malformed(f"{archive.path}: points are so many outputs or inputs, with an eps")
     is_inputs = about["kind"] == "inputs"
     scale = _fraction(about["scale"], "the scale")
+    if scale != (tables.scale if is_inputs else 1):
+        raise Malformed(f"{archive.path} takes its {about['kind']} times {scale}: say so, if it is so (--input-scale)")
     rows = _rows(archive, about["sha256"], tables, scale if is_inputs else None)
     status, winners = archive.numbers("points.status", count), archive.numbers("points.winner", count)
     radii = archive.numbers("points.radius", count)
@@ -220,7 +231,8 @@ def _points(
                 check_local(model, row, eps, winner, chains)
             elif known == FALSIFIED:
                 delta = [scaled(n, CHANGE) for n in archive.numbers(f"falsified{index}", model.inputs)]
-                check_counterexample(model, row, delta, eps, winner, falsified.pop(index, -1))
+                (other,) = integers([falsified.pop(index, -1)], 1, f"falsified {index}")
+                check_counterexample(model, row, delta, eps, winner, other)
             elif known == MARGINS and not is_certified(logits, margins, eps):
                 raise Refused(f"its leads are not proved to last within {_shown(eps)}")
             most = eps if known == LOCAL else Fraction(0)
@@ -233,7 +245,8 @@ def _points(
         raise Malformed(f"{archive.path}: proofs of points that are not said to be proved so")
     for name, number in zip(STATUSES, counts, strict=True):
         if number:
-            say(f"{about['kind']} within {about['eps']}: {number} of {count} {name}")
+            times = f" times {scale}" if is_inputs else ""
+            say(f"{about['kind']}{times}, within {eps}: {number} of {count} {name}")
     return eps, tuple(counts)
 
 
@@ -259,14 +272,16 @@ def _local(archive: Archive, index: int, listed: Any, model: Model) -> list[Chai
 
 
 def _by_index(values: Any, what: str) -> dict[int, Any]:
-    if not isinstance(values, dict) or not all(key.isdecimal() and len(key) < 20 for key in values):
-        raise Malformed(f"{what}: an object with the numbers of points is expected")
-    return {int(key): value for key, value in values.items()}
+    if isinstance(values, dict) and all(key.isascii() and key.isdecimal() and len(key) < 20 for key in values):
+        found = {int(key): value for key, value in values.items()}
+        if list(map(str, found)) == list(values):
+            return found
+    raise Malformed(f"{what}: an object with the numbers of points is expected")
 
 
 def _fraction(text: Any, what: str) -> Fraction:
     """Of the form 3/10."""
-    if not (isinstance(text, str) and len(text) < 4000 and text.isascii() and text.replace("/", "", 1).isdecimal()):
+    if not (isinstance(text, str) and len(text) < 200 and text.isascii() and text.replace("/", "", 1).isdecimal()):
         raise Malformed(f"{what}: a fraction is expected, such as 3/10")
     try:
         return Fraction(text)
@@ -275,8 +290,11 @@ def _fraction(text: Any, what: str) -> Fraction:
 
 
 def _shown(number: Fraction) -> str:
-    """For people, about."""
-    try:
-        return f"{float(number):.6g}"
-    except OverflowError:
-        return "a number beyond the floats"
+    """A decimal that is at least that, of six digits. Requires: it is not negative."""
+    if not number:
+        return "0"
+    power = (number.numerator.bit_length() - number.denominator.bit_length()) * 30103 // 100000 - 6
+    while number >= Fraction(10) ** (power + 6):
+        power += 1
+    digits = -(-number // Fraction(10) ** power)
+    return f"{Decimal(int(digits)).scaleb(power).normalize():g}"

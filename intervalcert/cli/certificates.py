@@ -113,7 +113,8 @@ def audit_certificate(arguments: argparse.Namespace, network: Network) -> int:
 
     model = checked_model(network)
     try:
-        check_certificate(arguments.bounds, model, tables_of(arguments.outputs, arguments.inputs), said)
+        tables = tables_of(arguments.outputs, arguments.inputs, arguments.input_scale)
+        check_certificate(arguments.bounds, model, tables, said)
     except Malformed as error:
         raise InputError(str(error)) from None
     except Refused as error:

@@ -577,9 +577,10 @@ def _audit(arguments: argparse.Namespace) -> int:
 
     if is_certificate(arguments.bounds):
         return audit_certificate(arguments, _load(arguments))
-    for name in ("outputs", "inputs"):
+    for name in ("outputs", "inputs", "input_scale"):
         if getattr(arguments, name) is not None:
-            raise UsageError(f"--{name} goes with a certificate, and {arguments.bounds} is none")
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} goes with a certificate, and {arguments.bounds} is none")
     bounds = load_bounds(arguments.bounds)
     network = _load(arguments)
 

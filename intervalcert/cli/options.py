@@ -191,6 +191,7 @@ def _parser() -> argparse.ArgumentParser:
         audit.add_argument(
             f"--{what}", type=Path, metavar="FILE", help=f"the {what} that a certificate is about: .npy or text"
         )
+    _add_scale(audit)
     audit.add_argument("--model", type=Path, required=True, metavar="MODEL", help="the model that it is of")
     audit.add_argument(
         "--budget",

@@ -97,7 +97,9 @@ class CertificateWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self._write_member("manifest.json", json.dumps(self._manifest, indent=1, sort_keys=True).encode("ascii"))
+            self._write_member(
+                "manifest.json", json.dumps(self._manifest, sort_keys=True, separators=(",", ":")).encode("ascii")
+            )
         self._zip.close()
 
     def _write_member(self, name: str, content: bytes) -> None:

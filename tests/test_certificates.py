@@ -114,3 +114,13 @@ def test_a_table_goes_with_a_certificate_alone(folder, capsys):
     code, _, told = ran(capsys, "audit", "bounds.json", "--model", "model.npz", "--inputs", "inputs.npy")
     assert code == 2
     assert "certificate" in told
+
+
+def test_a_network_that_no_certificate_is_of_is_refused_at_once(folder, capsys):
+    between = Network.from_arrays([[[1.0, 2.0], [3.0, 4.0]]] * 2, mean=0.5, std=2.0, eps_space="normalised")
+    save_model(between, "normalised.npz")
+    words = ("normalised.npz", "--eps-space", "normalised", "--certificate", "no.cert")
+    code, shown, told = ran(capsys, "bounds", *words)
+    assert (code, shown) == (3, "")
+    assert "space of the inputs" in told
+    assert not Path("no.cert").exists()

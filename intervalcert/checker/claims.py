@@ -90,25 +90,19 @@ def check_certificate(
 def _checked(archive: Archive, model: Model, tables: Tables, say: Callable[[str], None]) -> Accepted:
     names = ("format", "version", "semantics", "norm", "eps_space", "model", "norms", "chains", "margins", "points")
     manifest = fields(archive.manifest, names, "the manifest")
-    about = manifest["format"], manifest["version"], manifest["semantics"], manifest["norm"], manifest["eps_space"]
-    if about != (FORMAT, VERSION, "real", "L2", "input") or type(manifest["version"]) is not int:
+    words = manifest["format"], manifest["version"], manifest["semantics"], manifest["norm"], manifest["eps_space"]
+    if words != (FORMAT, VERSION, "real", "L2", "input") or type(manifest["version"]) is not int:
         raise Malformed(f"{archive.path} is no {FORMAT} of version {VERSION} over the reals, in L2, of the input space")
     if manifest["model"] != model.sha256:
         raise Malformed(f"{archive.path} is a certificate of another model: its numbers have another hash")
     say(f"model: {model.sha256[:16]}..., {'-'.join(map(str, [model.inputs, *(x.outputs for x in model.layers)]))}")
+    about = _about(archive, manifest["points"], tables)
     norms = _norms(archive, manifest["norms"], model, say)
     margins = _margins(archive, manifest["margins"], model, norms, _chains(archive, manifest["chains"], model), say)
-    eps: Fraction | None = None
-    counts: tuple[int, ...] = ()
-    kind = None if manifest["points"] is None else fields(manifest["points"], POINTS, "points")["kind"]
-    for name, given in (("outputs", tables.outputs), ("inputs", tables.inputs)):
-        if given is not None and kind != name:
-            raise Malformed(f"{archive.path} says nothing about {name}: leave them out (--{name})")
-    if manifest["points"] is not None:
-        eps, counts = _points(archive, manifest["points"], model, margins, tables, say)
+    counts = () if about is None else _points(archive, about, model, margins, say)
     if archive.left_over is not None:
         raise Malformed(f"{archive.path}: {archive.left_over[:60]!r} is of no claim")
-    return Accepted(tuple(norms), tuple(map(tuple, margins)), eps, counts)
+    return Accepted(tuple(norms), tuple(map(tuple, margins)), None if about is None else about.eps, counts)
 
 
 def _dyadic(values: Any, what: str) -> Fraction:
@@ -190,37 +184,65 @@ def _margins(
     return found
 
 
+@dataclass(frozen=True)
+class _About:
+    """What the points are: so many outputs or inputs, times a scale; their rows; what proves some of them."""
+
+    kind: str
+    eps: Fraction
+    scale: Fraction
+    count: int
+    rows: Iterator[Sequence[Fraction]]
+    local: dict[int, Any]
+    falsified: dict[int, Any]
+
+
+def _about(archive: Archive, given: Any, tables: Tables) -> _About | None:
+    """None without points. Raises: Malformed unless they are those of the tables that are given, and no others are."""
+    kind = None if given is None else fields(given, POINTS, "points")["kind"]
+    for name, table in (("outputs", tables.outputs), ("inputs", tables.inputs)):
+        if table is not None and kind != name:
+            raise Malformed(f"{archive.path} says nothing about {name}: leave them out (--{name})")
+    if given is None:
+        return None
+    eps, scale, count = _fraction(given["eps"], "eps"), _fraction(given["scale"], "the scale"), given["count"]
+    if type(count) is not int or not 0 <= count < 1 << 40 or kind not in ("outputs", "inputs"):
+        raise Malformed(f"{archive.path}: points are so many outputs or inputs, with an eps")
+    local, falsified = (_by_index(given[name], name) for name in ("local", "falsified"))
+    if (tables.outputs if kind == "outputs" else tables.inputs) is None:
+        raise Malformed(f"{archive.path} is about {kind}: say in which file they are (--{kind} FILE)")
+    if given["sha256"] != (tables.outputs_sha256 if kind == "outputs" else tables.inputs_sha256):
+        raise Malformed(f"{archive.path} is about other {kind}: the file has another hash")
+    if scale != (1 if kind == "outputs" else tables.scale):
+        raise Malformed(f"{archive.path} takes its {kind} times {scale}: say so, if it is so (--input-scale)")
+    if tables.inputs is not None:
+        return _About(kind, eps, scale, count, tables.inputs(scale), local, falsified)
+    return _About(kind, eps, scale, count, iter(()) if tables.outputs is None else tables.outputs(), local, falsified)
+
+
 def _points(
     archive: Archive,
-    given: Any,
+    about: _About,
     model: Model,
     margins: Sequence[Sequence[Fraction]],
-    tables: Tables,
     say: Callable[[str], None],
-) -> tuple[Fraction, tuple[int, ...]]:
-    about = fields(given, POINTS, "points")
-    eps, count = _fraction(about["eps"], "eps"), about["count"]
-    if type(count) is not int or not 0 <= count < 1 << 40 or eps < 0 or about["kind"] not in ("outputs", "inputs"):
-        raise Malformed(f"{archive.path}: points are so many outputs or inputs, with an eps")
-    is_inputs = about["kind"] == "inputs"
-    scale = _fraction(about["scale"], "the scale")
-    if scale != (tables.scale if is_inputs else 1):
-        raise Malformed(f"{archive.path} takes its {about['kind']} times {scale}: say so, if it is so (--input-scale)")
-    rows = _rows(archive, about["sha256"], tables, scale if is_inputs else None)
+) -> tuple[int, ...]:
+    """How many there are of each status, all of them proved."""
+    eps, count, is_inputs = about.eps, about.count, about.kind == "inputs"
+    local, falsified = dict(about.local), dict(about.falsified)
     status, winners = archive.numbers("points.status", count), archive.numbers("points.winner", count)
     radii = archive.numbers("points.radius", count)
-    local, falsified = (_by_index(about[name], name) for name in ("local", "falsified"))
     if min(radii, default=0) < 0:
         raise Malformed(f"{archive.path}: a radius is not negative")
     counts = [0] * len(STATUSES)
-    for index, (row, known) in enumerate(zip_longest(rows, status)):
+    for index, (row, known) in enumerate(zip_longest(about.rows, status)):
         if row is None or known is None:
-            raise Malformed(f"{archive.path} is about {count} {about['kind']}, and the file has another number")
+            raise Malformed(f"{archive.path} is about {count} {about.kind}, and the file has another number")
         row = row if is_inputs else model.completed(row)
         if not 0 <= known < len(STATUSES) or (known > MARGINS and not is_inputs):
             raise Malformed(f"{archive.path}: point {index} has no status that is known")
         if len(row) != (model.inputs if is_inputs else model.outputs):
-            raise Malformed(f"{about['kind']} {index}: {len(row)} numbers, which the model has not")
+            raise Malformed(f"{about.kind} {index}: {len(row)} numbers, which the model has not")
         logits = values_at(model, row)[-1] if is_inputs else row
         winner, radius = winners[index], scaled(radii[index], RADIUS)
         try:
@@ -239,30 +261,15 @@ def _points(
             if radius > most and not is_certified(logits, margins, radius):
                 raise Refused(f"its leads are not proved to last within the radius {_shown(radius)}")
         except Refused as error:
-            raise Refused(f"{about['kind'][:-1]} {index}: {error}") from None
+            raise Refused(f"{about.kind[:-1]} {index}: {error}") from None
         counts[known] += 1
     if local or falsified:
         raise Malformed(f"{archive.path}: proofs of points that are not said to be proved so")
     for name, number in zip(STATUSES, counts, strict=True):
         if number:
-            times = f" times {scale}" if is_inputs else ""
-            say(f"{about['kind']}{times}, within {eps}: {number} of {count} {name}")
-    return eps, tuple(counts)
-
-
-def _rows(archive: Archive, sha256: Any, tables: Tables, scale: Fraction | None) -> Iterator[Sequence[Fraction]]:
-    """scale: of inputs; None for outputs."""
-    what, hashed = ("outputs", tables.outputs_sha256) if scale is None else ("inputs", tables.inputs_sha256)
-    given = tables.outputs if scale is None else tables.inputs
-    if given is None:
-        raise Malformed(f"{archive.path} is about {what}: say in which file they are (--{what} FILE)")
-    if sha256 != hashed:
-        raise Malformed(f"{archive.path} is about other {what}: the file has another hash")
-    if scale is None and tables.outputs is not None:
-        return tables.outputs()
-    if scale is not None and tables.inputs is not None:
-        return tables.inputs(scale)
-    raise Malformed(f"{archive.path}: no {what}")
+            times = f" times {about.scale}" if is_inputs else ""
+            say(f"{about.kind}{times}, within {eps}: {number} of {count} {name}")
+    return tuple(counts)
 
 
 def _local(archive: Archive, index: int, listed: Any, model: Model) -> list[Chain]:

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     from intervalcert.model.network import Network
     from intervalcert.verify.verdicts import Verdicts
 
-__all__ = ["audit_certificate", "certificate", "check_certifiable", "check_file", "recorded", "write_points"]
+__all__ = [
+    "audit_certificate",
+    "certificate",
+    "check_certifiable",
+    "check_file",
+    "check_network",
+    "recorded",
+    "write_points",
+]
 
 
 def check_file(arguments: argparse.Namespace, *others: Path | None) -> None:
@@ -29,6 +37,14 @@ def check_file(arguments: argparse.Namespace, *others: Path | None) -> None:
 
     if arguments.certificate is not None:
         check_output(arguments.certificate, *others)
+
+
+def check_network(arguments: argparse.Namespace, network: Network) -> None:
+    """Before anything takes long. Raises: InputError for a network that no certificate is of."""
+    if arguments.certificate is not None:
+        from intervalcert.io.certificate import checked_model
+
+        checked_model(network)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from intervalcert.cli.certificates import (
     certificate,
     check_certifiable,
     check_file,
+    check_network,
     recorded,
     write_points,
 )
@@ -63,6 +64,7 @@ def _bounds(arguments: argparse.Namespace) -> int:
         for file in (arguments.output, witness_path(arguments.output)):
             check_output(file, arguments.model, arguments.biases)
     network = _load(arguments)
+    check_network(arguments, network)
     with layer_progress("bounds", network) as on_step:
         found = compute_bounds(
             network,
@@ -109,12 +111,14 @@ def _certify(arguments: argparse.Namespace) -> int:
                 f"{arguments.bounds} is for distances in the {bounds.eps_space} space, not in that of --eps-space"
             )
         certifier = vectorised_certifier(bounds)
+        network = None if arguments.certificate is None else _load(arguments)
+        if network is not None:
+            check_same_model(bounds, network)
+            check_network(arguments, network)
         with _sink(arguments, VERDICT_COLUMNS) as write:
             found, seen = recorded(arguments, write)
             summary = replace(_run("certify", arguments, certifier, _epsilons(arguments), seen), single=bounds.single)
-        if found is not None:
-            network = _load(arguments)
-            check_same_model(bounds, network)
+        if found is not None and network is not None:
             write_points(arguments, network, bounds, "outputs", parse_rational(arguments.eps), Fraction(1), found)
     eps = arguments.eps or (None if summary.eps is None else shortest_exact(summary.eps))
     if arguments.json:
@@ -178,6 +182,7 @@ def _certify_inputs(arguments: argparse.Namespace) -> Summary:
     epsilons, unit = _epsilons(arguments), _unit(arguments)
     network = _load(arguments)
     bounds = load_bounds(arguments.bounds) if arguments.bounds is not None else None
+    check_network(arguments, network)
     if bounds is None and arguments.certificate is not None:
         bounds = compute_bounds(network)
     source, units = _survey_inputs(arguments, network, *unit)

@@ -77,8 +77,8 @@ class CertificateWriter:
     """
 
     def __init__(self, file: IO[bytes], network: Network, bounds: Bounds) -> None:
-        self._zip = zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED)
         self._model = checked_model(network)
+        self._zip = zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED)
         self._manifest: dict[str, Any] = {
             "format": claims.FORMAT,
             "version": claims.VERSION,
@@ -88,7 +88,11 @@ class CertificateWriter:
             "model": self._model.sha256,
             "points": None,
         }
-        self._write_bounds(network, bounds)
+        try:
+            self._write_bounds(network, bounds)
+        except BaseException:
+            self._zip.close()
+            raise
 
     def __enter__(self) -> CertificateWriter:
         return self

@@ -16,6 +16,7 @@ import intervalcert
 from compare.__main__ import APART, PARTS
 from intervalcert.backends import registry
 from intervalcert.bounds.results import Method
+from intervalcert.checker import archive as certified
 from intervalcert.cli import options
 from intervalcert.cli.commands import _COMMANDS
 from intervalcert.cli.program import main
@@ -209,10 +210,13 @@ def test_limits_are_those_of_the_code():
         "what a compressed file unpacks to": f"{growth}; {archive}",
         "layers, classes": f"{network.MAX_LAYERS:,} each",
         "a number in a text": f"{parsing.MAX_DIGITS:,} digits, decimal exponents of ±{parsing.MAX_EXPONENT:,}",
+        "a certificate": f"{certified.LEAST_ROOM >> 20} MiB unpacked, or {certified.MOST_GROWTH} times its size; "
+        f"{certified.MOST_MANIFEST >> 20} MiB of manifest, and of directory",
         "a bound": f"binary exponents of ±{parsing.MAX_BINARY_EXPONENT:,}",
         "bits of the grid (`--prec`)": f"{registry.MIN_PREC} to {registry.MAX_PREC:,}",
     }
     assert network.MAX_LAYERS == network.MAX_CLASSES
+    assert certified.MOST_MANIFEST == certified.MOST_DIRECTORY
     assert {what: rows.get(what) for what in wanted} == wanted
     weights = rows["weights of a model"]
     assert weights.startswith(f"2^{int(math.log2(tensors.FREE_NUMBERS))}, or 2 for each byte")

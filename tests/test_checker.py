@@ -618,3 +618,148 @@ def test_it_needs_the_standard_library_alone():
         "assert not [n for n in sys.modules if n.startswith('intervalcert.') and '.checker' not in n]\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+# -- claims, forged one by one -----------------------------------------------------------------------------------------
+
+
+def decoded(parts, name):
+    """The name of an array's member, and its numbers."""
+    (member,) = (each for each in parts if each.startswith(f"{name}.i"))
+    return member, np.frombuffer(parts[member], dtype=f"<i{member[-1]}").astype(np.int64)
+
+
+def with_numbers(content, name, change):
+    """The certificate with other numbers in an array."""
+    parts = members(content)
+    member, numbers = decoded(parts, name)
+    del parts[member]
+    return packed(parts | {f"{name}.i8": change(numbers.copy()).astype("<i8").tobytes()})
+
+
+def at(place, value):
+    def change(numbers):
+        numbers[place] = value
+        return numbers
+
+    return change
+
+
+def of_status(content, status):
+    """The first point of that status, and its index."""
+    return int(np.flatnonzero(decoded(members(content), "points.status")[1] == status)[0])
+
+
+@pytest.mark.parametrize("change", [lambda n: n // 2, lambda n: -n, lambda n: n * 0, lambda n: n - (n >> 8)])
+def test_smaller_margins_are_refused(honest, tmp_path, change):
+    network, _, content, rows, _ = honest
+    with pytest.raises(core.Refused, match="margin"):
+        checked(with_numbers(content, "margins", change), network, rows, tmp_path)
+
+
+@pytest.mark.parametrize("upper", [lambda n, e: [n, e - 1], lambda n, e: [-n, e], lambda n, e: [0, 0]])
+def test_smaller_norms_are_refused(honest, tmp_path, upper):
+    network, _, content, rows, _ = honest
+    parts = members(content)
+    manifest = json.loads(parts["manifest.json"])
+    manifest["norms"][0]["upper"] = upper(*manifest["norms"][0]["upper"])
+    with pytest.raises(core.Refused, match="norm"):
+        checked(packed(parts | {"manifest.json": json.dumps(manifest).encode()}), network, rows, tmp_path)
+
+
+def test_other_winners_are_refused(honest, tmp_path):
+    network, _, content, rows, _ = honest
+    for status in (claims.MARGINS, claims.FALSIFIED):
+        place = of_status(content, status)
+        winner = int(decoded(members(content), "points.winner")[1][place])
+        for other in {0, 1, 2, -1, 3} - {winner}:
+            with pytest.raises(core.Refused):
+                checked(with_numbers(content, "points.winner", at(place, other)), network, rows, tmp_path)
+
+
+def test_what_is_unknown_has_a_winner_and_a_radius_that_are_proved(honest, tmp_path):
+    network, _, content, rows, _ = honest
+    place = of_status(content, claims.MARGINS)
+    unknown = with_numbers(content, "points.status", at(place, claims.UNKNOWN))
+    checked(unknown, network, rows, tmp_path)  # less is claimed
+    winner = int(decoded(members(content), "points.winner")[1][place])
+    with pytest.raises(core.Refused, match="wins"):
+        checked(with_numbers(unknown, "points.winner", at(place, (winner + 1) % 3)), network, rows, tmp_path)
+
+
+def test_larger_radii_are_refused(honest, tmp_path):
+    network, _, content, rows, eps = honest
+    for place, radius in enumerate(decoded(members(content), "points.radius")[1].tolist()):
+        with pytest.raises(core.Refused, match="radius"):
+            checked(with_numbers(content, "points.radius", at(place, radius + 2**42)), network, rows, tmp_path)
+    place = of_status(content, claims.FALSIFIED)
+    with pytest.raises(core.Refused, match="radius"):
+        checked(with_numbers(content, "points.radius", at(place, int(eps * 2**50))), network, rows, tmp_path)
+    with pytest.raises(model.Malformed, match="radius"):
+        checked(with_numbers(content, "points.radius", at(0, -1)), network, rows, tmp_path)
+
+
+def test_what_is_not_certified_is_not_said_to_be(honest, tmp_path):
+    network, _, content, rows, _ = honest
+    place = of_status(content, claims.FALSIFIED)
+    parts = members(with_numbers(content, "points.status", at(place, claims.MARGINS)))
+    manifest = json.loads(parts["manifest.json"])
+    del manifest["points"]["falsified"][str(place)]
+    parts = {name: part for name, part in parts.items() if not name.startswith(f"falsified{place}.")}
+    with pytest.raises(core.Refused, match="last within"):
+        checked(packed(parts | {"manifest.json": json.dumps(manifest).encode()}), network, rows, tmp_path)
+    with pytest.raises(model.Malformed, match="status"):
+        checked(with_numbers(content, "points.status", at(place, 4)), network, rows, tmp_path)
+    with pytest.raises(model.Malformed, match="said to be proved so"):
+        checked(with_numbers(content, "points.status", at(place, claims.UNKNOWN)), network, rows, tmp_path)
+
+
+def test_outputs_are_certified_by_margins_alone(tmp_path):
+    network, _ = drawn(3, (2, 5, 4, 3))
+    made, found, rows = BytesIO(), FoundPoints(), [[Fraction(1), Fraction(0), Fraction(-1)]]
+    found.winners.append(0)
+    found.radii.append(0.0)
+    with CertificateWriter(made, network, compute_bounds(network)) as writer:
+        writer.write_points(PointsAbout("outputs", "hash", Fraction(10**6)), rows, found)
+    path = tmp_path / "outputs.cert"
+    tables = claims.Tables(lambda: iter(rows), "hash")
+    for status in (claims.UNKNOWN, claims.MARGINS, claims.LOCAL, claims.FALSIFIED):
+        path.write_bytes(with_numbers(made.getvalue(), "points.status", at(0, status)))
+        if status == claims.UNKNOWN:
+            assert claims.check_certificate(path, checked_model(network), tables).counts == (1, 0, 0, 0)
+            continue
+        with pytest.raises(core.Refused if status == claims.MARGINS else model.Malformed):
+            claims.check_certificate(path, checked_model(network), tables)
+
+
+def test_proofs_of_inputs_are_none_of_outputs(tmp_path):
+    """Of a model with as many outputs as inputs: a row might be taken for either."""
+    network, _ = drawn(3, (3, 5, 4, 3))
+    content, rows = written(network, np.random.default_rng(0).integers(-16, 17, (30, 3)) / 8, Fraction(1, 2), True)
+    checked(content, network, rows, tmp_path)
+    outputs = [model.values_at(checked_model(network), row)[-1] for row in rows]
+    path = tmp_path / "outputs.cert"
+    path.write_bytes(changed_points(content, kind="outputs"))
+    for given in (rows, outputs):
+        with pytest.raises((model.Malformed, core.Refused), match=r"status|wins|last"):
+            claims.check_certificate(path, checked_model(network), claims.Tables(lambda of=given: iter(of), "hash"))
+    only = of_status(content, claims.FALSIFIED)
+    parts = members(changed_points(content, kind="outputs"))
+    manifest = json.loads(parts["manifest.json"])
+    manifest["points"] |= {"count": 1, "local": {}, "falsified": {"0": manifest["points"]["falsified"][str(only)]}}
+    kept = {name: part for name, part in parts.items() if name.startswith(("norm", "chain", "margins"))}
+    kept |= {f"falsified0.i{name[-1]}": part for name, part in parts.items() if name.startswith(f"falsified{only}.")}
+    for what in ("status", "winner"):
+        kept[f"points.{what}.i8"] = decoded(parts, f"points.{what}")[1][only : only + 1].astype("<i8").tobytes()
+    kept |= {"points.radius.i1": b"\0", "manifest.json": json.dumps(manifest).encode()}
+    path.write_bytes(packed(kept))
+    with pytest.raises(model.Malformed, match="status"):
+        claims.check_certificate(path, checked_model(network), claims.Tables(lambda: iter([rows[only]]), "hash"))
+
+
+def test_smooth_activations_decide_nothing_from_inputs():
+    seen = checked_model(drawn(5, (3, 6, 5, 4), "tanh")[0])
+    with pytest.raises(model.Malformed, match="rational values"):
+        model.values_at(seen, [Fraction(0)] * 3)
+    with pytest.raises(core.Refused, match="piecewise linear"):
+        core.check_local(seen, [Fraction(0)] * 3, Fraction(1), 0, [[]])

@@ -179,8 +179,7 @@ class CertificateWriter:
     def write_points(self, about: PointsAbout, rows: Iterable[Sequence[Fraction]], found: FoundPoints) -> list[int]:
         """What was found of points, each with its row: an output, or a scaled input.
 
-        Returns: of those that were certified, how many the certificate cannot show, at the end; those by each status.
-        Raises: InputError for another number of rows.
+        Returns: how many there are of each status of `claims`. Raises: InputError for another number of rows.
         """
         status, radii = array("q"), array("q")
         listed: dict[str, dict[str, Any]] = {"local": {}, "falsified": {}}

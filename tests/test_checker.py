@@ -757,6 +757,31 @@ def test_proofs_of_inputs_are_none_of_outputs(tmp_path):
         claims.check_certificate(path, checked_model(network), claims.Tables(lambda: iter([rows[only]]), "hash"))
 
 
+@pytest.mark.parametrize("power", [-1000, -300, 900])
+def test_certificates_at_the_ends_of_the_floats(power, tmp_path):
+    rng = np.random.default_rng(1)
+    weights = [np.ldexp(rng.standard_normal((m, n)), power) for n, m in pairwise((3, 4, 4, 4, 4, 4, 3))]
+    _accepted(Network.from_arrays(weights), tmp_path)
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_certificates_of_layers_of_zeros(which, tmp_path):
+    _accepted(Network.from_arrays([np.full((3, 3), float(k != which)) for k in range(3)]), tmp_path)
+
+
+def _accepted(network, folder):
+    """What is written of any network can be read; margins are no larger than the product. (Chains on scales that are
+    far apart are left out.)
+    """
+    made = BytesIO()
+    with CertificateWriter(made, network, compute_bounds(network)):
+        pass
+    found, product = checked(made.getvalue(), network, [], folder), compute_bounds(network, margins="product").margins
+    for j, row in enumerate(found.margins):
+        for i, square in enumerate(row):
+            assert square <= (product.matrix[j][i] * TIGHT) ** 2
+
+
 def test_smooth_activations_decide_nothing_from_inputs():
     seen = checked_model(drawn(5, (3, 6, 5, 4), "tanh")[0])
     with pytest.raises(model.Malformed, match="rational values"):

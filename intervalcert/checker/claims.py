@@ -42,7 +42,9 @@ RADIUS, CHANGE = -50, -24
 """Exponents: radii are multiples of 2^-50, changes of inputs of 2^-24."""
 
 POINTS = ("eps", "kind", "sha256", "scale", "count", "local", "falsified")
-MOST_EXPONENT = 4096
+MOST_EXPONENT, MOST_OF_LAYER = 20_000, 4096
+"""Exponents; of the factor of one layer: others multiply."""
+
 MOST_CHAINS = 4
 
 
@@ -111,8 +113,8 @@ def _dyadic(values: Any, what: str) -> Fraction:
     return scaled(number, _exponent(exponent, what))
 
 
-def _exponent(value: Any, what: str) -> int:
-    (found,) = integers([value], 1, what, MOST_EXPONENT)
+def _exponent(value: Any, what: str, most: int = MOST_EXPONENT) -> int:
+    (found,) = integers([value], 1, what, most)
     return found
 
 
@@ -127,7 +129,7 @@ def _norms(archive: Archive, listed: Any, model: Model, say: Callable[[str], Non
         side = min(layer.inputs, layer.outputs)
         flat = archive.numbers(f"norm{index}.factor", side * (side + 1) // 2)
         rows = [flat[k * (k + 1) // 2 : (k + 1) * (k + 2) // 2] for k in range(side)]
-        factor = Factor(_dyadic(given["shift"], what), rows, _exponent(given["exponent"], what))
+        factor = Factor(_dyadic(given["shift"], what), rows, _exponent(given["exponent"], what, MOST_OF_LAYER))
         square, claimed = norm_squared(layer, factor), _dyadic(given["upper"], what)
         if not (claimed >= 0 and square <= claimed * claimed):
             raise Refused(f"the norm of layer {index} is not proved to be at most what is claimed")

@@ -126,6 +126,8 @@ class CertificateWriter:
         squares: list[Fraction] = []
         for index, layer in enumerate(self._model.layers[:-1]):
             factor = witnesses.norms[index].factor or FloatGram(network.layers[index].weights).factor()
+            if not any(map(any, layer.rows)):
+                factor = Factor(0.0, np.zeros((min(layer.inputs, layer.outputs),) * 2))
             if factor is None:
                 raise InputError(f"floats find nothing that proves the norm of layer {index}")
             made, flat = _factor(factor)

@@ -271,6 +271,11 @@ def test_masked_arrays_are_read_as_what_they_hold():
     steps = Convexity(np.linalg.cholesky(h - 2 * e * np.eye(2)), np.ones(2), e)
     at = DualPoint(np.array([-2.0]), ((np.array([-2.0]),),))
     checker = GraphDualChecker(LINE, get_backend("exact"), [Fraction(1), Fraction(1)])
+    for ranges in ([], [(zero - 2, zero + 2)] * 2):
+        with pytest.raises(InconclusiveError):
+            checker.check(witness, steps, at, near, ranges, Fraction(2))
+    with pytest.raises(InconclusiveError, match="other sites"):
+        checker.check(witness, steps, at, near, [(zero - 2, zero + 2)] * 2, Fraction(2))
     with pytest.raises(InconclusiveError, match="wrong sign"):
         checker.check(witness, steps, at, near, [(zero - 2, zero + 2)], Fraction(2))
 

@@ -119,6 +119,8 @@ class GraphDualChecker:
         Raises: InconclusiveError unless that is proved here.
         """
         goal, known = witness.goal, splits or {}
+        if len(ranges) != len(near.sites):
+            raise UndecidedError("ranges of other sites")
         gamma = checked_gamma(witness, at, len(near.sites), ranges, eps, known)
         if at.delta.shape != (self._network.inputs,) or not are_finite(at.delta):
             raise UndecidedError("a change of another input")
